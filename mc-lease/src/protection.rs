@@ -156,6 +156,15 @@ impl Protection {
         self.uses.read(tells);
     }
 
+    /// Gives it another soft pin, or none. It is counted from the last access on, whatever the terms count one from
+    /// that a writer asked for: [access](Self::access) the object first for a pin from now on.
+    pub fn pin(&mut self, soft_pin: SoftPin) {
+        if soft_pin.is_wanted() {
+            self.since_commit = 0;
+        }
+        self.soft_pin = soft_pin;
+    }
+
     /// Returns whether it was accessed since its commit.
     #[must_use]
     pub const fn is_accessed(&self) -> bool {

@@ -10,7 +10,7 @@ pub(crate) mod error;
 pub(crate) mod evict;
 pub(crate) mod export;
 pub(crate) mod health;
-pub(crate) mod leases;
+pub(crate) mod protection;
 pub(crate) mod put;
 pub(crate) mod query;
 pub(crate) mod read;

@@ -108,6 +108,11 @@ pub enum Effect<'a> {
         /// The object.
         object: ObjectView<'a>,
     },
+    /// An object has another pin than before, or none. Its replicas are the same.
+    Pinned {
+        /// The object.
+        object: ObjectView<'a>,
+    },
     /// Space that no client can find any more is not given out yet, because a client may
     /// still be writing to it or reading from it. Told before what it belonged to is
     /// [`Removed`](Self::Removed), [`Abandoned`](Self::Abandoned) or
@@ -243,6 +248,7 @@ impl Effect<'_> {
             | Self::Abandoned { .. }
             | Self::Stored { .. }
             | Self::Changed { .. }
+            | Self::Pinned { .. }
             | Self::Transferring { .. }
             | Self::SpaceKept { .. }
             | Self::SpaceFreed { .. }

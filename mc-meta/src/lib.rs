@@ -24,8 +24,8 @@ pub use space::allocator::{MemoryAllocator, UnknownAllocator};
 
 pub use commands::batch::Batch;
 pub use commands::error::{
-    GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, RenewError,
-    TierEvictError, UnmountError,
+    GetError, InvalidPut, MountError, PinError, PutFinishError, PutStartError, RemoveError,
+    RenewError, TierEvictError, UnmountError,
 };
 pub use commands::query::explain::{EvictionBlocker, Explanation};
 pub use commands::read::by_pattern::ReplicaPage;

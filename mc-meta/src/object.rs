@@ -226,6 +226,16 @@ impl Object {
         object
     }
 
+    /// Gives it a soft pin from its last use on, or takes every pin from it, one for ever too.
+    pub(crate) fn pin(&mut self, pin: SoftPin) {
+        self.protection.pin(pin);
+        if !pin.is_wanted() && self.is_hard_pinned() {
+            self.marks.set(Marks::HARD_PIN, false);
+            // As its put would have done without the pin.
+            self.release_group();
+        }
+    }
+
     /// Returns whether it is never evicted.
     pub(crate) const fn is_hard_pinned(&self) -> bool {
         self.marks.has(Marks::HARD_PIN)

@@ -55,15 +55,18 @@ pub use latency::{LatencyHistogram, LatencyRecorder};
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;
 pub use refusal::{Completion, MAX_MESSAGE_LEN, Refusal};
-pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, PutStartItem, TenantKey};
+pub use request::{
+    Heartbeat, MAX_BATCH, MAX_PAGE, MAX_PEER_SPEEDS, MAX_RANGES, NodeLoad, PeerSpeed, PutStartItem,
+    TenantKey,
+};
 pub use server::{
     Authority, Buffered, CloseReason, ConnectionKind, ConnectionReport, Guest, GuestCall,
     GuestCalls, GuestProtocol, Liveness, MethodCalls, OpenConnections, Server, ServerConfig,
     ServerHandle, ServerMetrics, ServerWatch, Standby, Streams, TakeStream, Taking, Term,
 };
 pub use service::{
-    Call, Clock, DurableSequence, DurableWatch, History, MasterService, Minute, Service,
-    SystemClock,
+    Call, Clock, DurableSequence, DurableWatch, History, MasterService, Minute, NodeLoads,
+    NodeReport, Service, SystemClock,
 };
 pub use storage::StorageSettings;
 pub use stream::ByteStream;

@@ -260,6 +260,8 @@ macro_rules! table {
             ListTasks = 99: Admin, Harmless, Long => cold list_tasks;
             /// The totals of the last hour.
             History = 100: Admin, Harmless, Long => cold history;
+            /// Pins an object that is there, or takes its pins.
+            PinObject = 101: Writer, Harmless, Short => cold pin_object;
         }
     };
 }
@@ -303,6 +305,7 @@ impl Method {
                 | Self::ReplaceTenantQuotas
                 | Self::DeleteTenantQuota
                 | Self::HandOver
+                | Self::PinObject
         )
     }
 

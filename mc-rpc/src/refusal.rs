@@ -124,6 +124,7 @@ refusal_from!(
     mc_meta::PatternError,
     mc_meta::RemoveError,
     mc_meta::RenewError,
+    mc_meta::PinError,
     mc_meta::TierEvictError,
     mc_meta::TransferError,
     mc_meta::TransferFinishError,

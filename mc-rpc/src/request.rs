@@ -17,7 +17,7 @@ use mc_types::{ClientId, ErrorCode, KeyRef};
 use crate::refusal::Refusal;
 use crate::wire::{Field, Fields, WireError, put_bytes, put_item_bytes, put_u64};
 
-pub use heartbeat::Heartbeat;
+pub use heartbeat::{Heartbeat, MAX_PEER_SPEEDS, NodeLoad, PeerSpeed};
 pub(crate) use heartbeat::{PingRequest, write_heartbeat};
 pub(crate) use leases::{BatchRenewRequest, parse_renew};
 pub use put::PutStartItem;

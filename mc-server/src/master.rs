@@ -9,8 +9,8 @@ use std::time::Duration;
 use mc_environment::{BootTime, Environment, System};
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{
-    Authenticate, C2cSettings, Clock, DurableWatch, History, MasterService, Server, ServerConfig,
-    ServerHandle, ServerWatch, StorageSettings, Streams,
+    Authenticate, C2cSettings, Clock, DurableWatch, History, MasterService, NodeLoads, Server,
+    ServerConfig, ServerHandle, ServerWatch, StorageSettings, Streams,
 };
 use mc_ticket::{ClockEpoch, GrantSecret};
 use mc_types::{BoxFuture, Time};
@@ -30,6 +30,7 @@ use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 pub struct Master {
     state: Arc<mc_meta::Master>,
     history: Arc<History>,
+    loads: Arc<NodeLoads>,
     server: ServerHandle,
     ticker: Ticker,
     stall_log: AbortOnDrop,
@@ -65,6 +66,7 @@ pub struct MasterBuilder {
 struct Assembled {
     state: Arc<mc_meta::Master>,
     history: Arc<History>,
+    loads: Arc<NodeLoads>,
     ticker: Ticker,
     access: Option<Arc<WarnsOfOpenings>>,
     events: Option<RunningEvents>,
@@ -150,6 +152,12 @@ impl Master {
     #[must_use]
     pub fn history(&self) -> &Arc<History> {
         &self.history
+    }
+
+    /// How busy and how fast nodes are, as they say themselves and of each other.
+    #[must_use]
+    pub fn loads(&self) -> &Arc<NodeLoads> {
+        &self.loads
     }
 
     /// Takes connections of this process itself, such as those of another of its ports. They show the same
@@ -476,6 +484,7 @@ impl MasterBuilder {
             .with_clock_epoch(ClockEpoch::new(epoch as u64))
             .with_history(Arc::clone(&history))
             .with_ha(Arc::new(Alone(None)));
+        let loads = Arc::clone(service.loads());
         if let Some(watch) = kept.as_ref().map(Kept::durability).or(self.durability) {
             service = service.with_durability(watch);
         }
@@ -504,7 +513,7 @@ impl MasterBuilder {
         config.authenticator = access.clone().map(|access| access as Arc<dyn Authenticate>);
         let clock = SinceStart(start);
         let assembled =
-            Assembled { state, history, ticker, access, events, kept, environment, clock };
+            Assembled { state, history, loads, ticker, access, events, kept, environment, clock };
         Ok((assembled, service, config))
     }
 }
@@ -519,6 +528,7 @@ impl Assembled {
         Master {
             state: self.state,
             history: self.history,
+            loads: self.loads,
             server: with_grpc(server).spawn(),
             ticker: self.ticker,
             stall_log,

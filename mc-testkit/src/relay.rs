@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -38,6 +39,8 @@ pub struct Relay {
     to_node: watch::Sender<bool>,
     from_node: watch::Sender<bool>,
     passed: Arc<AtomicU64>,
+    /// How long each chunk is on its way, in microseconds.
+    delay: Arc<AtomicU64>,
 }
 
 impl Relay {
@@ -64,9 +67,10 @@ impl Relay {
         let listener = listen(address)?;
         let address = listener.local_addr()?;
         let open = || watch::Sender::new(true);
-        let relay = Self { address, to_node: open(), from_node: open(), passed: Arc::default() };
+        let (passed, delay) = Default::default();
+        let relay = Self { address, to_node: open(), from_node: open(), passed, delay };
         let (open_to, open_from) = (relay.to_node.subscribe(), relay.from_node.subscribe());
-        let passed = Arc::clone(&relay.passed);
+        let (passed, delay) = (Arc::clone(&relay.passed), Arc::clone(&relay.delay));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(node) = TcpStream::connect(node).await else { continue };
@@ -79,7 +83,8 @@ impl Relay {
                 {
                     let (chunks, queue) = mpsc::channel(waiting);
                     tokio::spawn(take(from, chunks));
-                    tokio::spawn(deliver(queue, to, open.clone(), Arc::clone(&passed)));
+                    let (passed, delay) = (Arc::clone(&passed), Arc::clone(&delay));
+                    tokio::spawn(deliver(queue, to, open.clone(), passed, delay));
                 }
             }
         });
@@ -112,6 +117,12 @@ impl Relay {
         self.from_node.send_replace(true);
     }
 
+    /// Has each chunk of up to 64 KiB take so long from now on, as over a long or a bad way.
+    pub fn delay(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.delay.store(micros, Ordering::SeqCst);
+    }
+
     /// Returns how many bytes have passed, in both directions.
     #[must_use]
     pub fn passed(&self) -> u64 {
@@ -141,8 +152,13 @@ async fn deliver(
     mut to: OwnedWriteHalf,
     mut open: watch::Receiver<bool>,
     passed: Arc<AtomicU64>,
+    delay: Arc<AtomicU64>,
 ) {
     while let Some(chunk) = chunks.recv().await {
+        match delay.load(Ordering::SeqCst) {
+            0 => {}
+            micros => tokio::time::sleep(Duration::from_micros(micros)).await,
+        }
         if open.wait_for(|open| *open).await.is_err() || to.write_all(&chunk).await.is_err() {
             return;
         }
@@ -154,8 +170,6 @@ async fn deliver(
 #[cfg(all(test, target_os = "linux"))]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::eventually;
 

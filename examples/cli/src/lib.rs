@@ -12,6 +12,7 @@ mod log_limit;
 mod log_queue;
 mod logging;
 mod member;
+mod node_load;
 mod refusal;
 mod reports;
 mod runtime;
@@ -35,6 +36,7 @@ pub use member::{
     BadSegmentSize, MemberArgs, MemberError, SegmentTooSmall, check_segment_size,
     parse_segment_size,
 };
+pub use node_load::{millis, node_load_json, slow_nodes};
 pub use refusal::{Refusal, cause_chain};
 pub use reports::{connection_json, minute_json, tenant_json};
 pub use runtime::block_on_threads;

@@ -53,6 +53,10 @@ pub(crate) enum Verb {
         #[arg(long)]
         force: bool,
     },
+    /// Keep objects in preference to others for some time from now on, as a put with --with_soft_pin does.
+    Pin(Pin),
+    /// Take the pins from objects, those that keep them for ever too.
+    Unpin(Unpin),
     /// List keys in order, with size and readable replicas.
     Ls(Ls),
     /// List the objects whose keys match a regular expression; exit code 0 if there are any, else 1.
@@ -411,6 +415,9 @@ pub(crate) struct Put {
     /// [default: the master's --default_kv_soft_pin_ttl].
     #[arg(long = "soft_pin_ttl", value_name = "MS|DURATION", value_parser = parse_duration)]
     pub(crate) soft_pin_ttl: Option<Duration>,
+    /// Never evict this object: it stays until it is removed, or unpinned.
+    #[arg(long = "with_hard_pin")]
+    pub(crate) with_hard_pin: bool,
     /// Print nothing but errors and warnings.
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -447,6 +454,32 @@ pub(crate) struct Remove {
     /// Also if it is being read.
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Pin {
+    #[command(flatten)]
+    pub(crate) which: Pinned,
+    /// How long they are kept. Default: as long as the master's settings say.
+    #[arg(long = "soft_pin_ttl", visible_alias = "ttl", value_name = "MS|DURATION", value_parser = parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Unpin {
+    #[command(flatten)]
+    pub(crate) which: Pinned,
+}
+
+/// The objects that are pinned, or not any more.
+#[derive(Clone, Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("which").args(["keys", "prefix"]).required(true))]
+pub(crate) struct Pinned {
+    #[arg(value_name = "KEY")]
+    pub(crate) keys: Vec<String>,
+    /// Every object whose key begins with this.
+    #[arg(long, value_name = "PREFIX", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) prefix: Option<String>,
 }
 
 #[derive(Clone, Debug, clap::Args)]

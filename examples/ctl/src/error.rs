@@ -50,6 +50,8 @@ pub(crate) enum CtlError {
     WriteOutput(#[source] io::Error),
     #[error("{failed} of {asked} not removed: {reasons}")]
     NotRemoved { failed: usize, asked: usize, reasons: String },
+    #[error("{failed} of {asked} not {done}: {reasons}")]
+    NotPinned { done: &'static str, failed: usize, asked: usize, reasons: String },
     #[error(
         "no KV events to follow; the master needs --enable_kv_event_publish, and for --from \
          --kv_event_publisher_replay_endpoint, too"

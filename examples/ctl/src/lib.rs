@@ -14,6 +14,7 @@ mod list;
 mod nodes;
 mod objects;
 mod pages;
+mod pins;
 mod progress;
 mod quota;
 mod removal;
@@ -78,6 +79,8 @@ async fn run(
         Verb::Exist(exist) => objects::exist(&client, exist).await,
         Verb::Remove(remove) => objects::remove(&client, remove).await,
         Verb::RemoveAll { force } => objects::remove_all(&client, *force).await,
+        Verb::Pin(pin) => pins::pin(&client, pin).await,
+        Verb::Unpin(unpin) => pins::unpin(&client, unpin).await,
         Verb::Ls(ls) => list::ls(&client, ls).await,
         Verb::Find(find) => list::find(&client, find).await,
         Verb::Explain(explain) => explain::explain(&client, explain).await,

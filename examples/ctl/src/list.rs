@@ -32,6 +32,12 @@ pub(crate) async fn find(client: &Client, find: &args::Find) -> Result<ExitCode,
     Ok(if found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// All keys that begin with `prefix`, in order.
+pub(crate) async fn keys(client: &Client, prefix: &str) -> Result<Vec<ObjectKey>, CtlError> {
+    let all = read(client, prefix, None, |_| true).await?;
+    Ok(all.keys.into_sorted_vec().into_iter().map(|line| line.key).collect())
+}
+
 /// The first `limit` of the keys that begin with `prefix` and are wanted.
 async fn read(
     client: &Client,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use mc_cli::table;
+use mc_cli::{millis, node_load_json, slow_nodes, table};
 use mc_meta::LocalDiskInfo;
-use mc_rpc::ClusterReport;
+use mc_rpc::{ClusterReport, NodeReport};
 use mc_store::Client;
 use mc_types::{ByteSize, ClientId};
 use serde_json::json;
@@ -37,6 +37,9 @@ struct Node {
     used: u64,
     size: u64,
     disk: Option<(u64, u64)>,
+    load: Option<NodeReport>,
+    /// The reason why it is slow beside the others.
+    slow: Option<String>,
 }
 
 impl Node {
@@ -62,6 +65,11 @@ impl Node {
             }
             node.disk = Some((disk.usage.used, disk.usage.capacity));
         }
+        for (load, slow) in report.nodes.iter().zip(slow_nodes(&report.nodes)) {
+            if let Some(node) = nodes.get_mut(&load.client) {
+                (node.load, node.slow) = (Some(load.clone()), slow);
+            }
+        }
         let mut nodes: Vec<Self> = nodes
             .into_iter()
             .map(|(client, node)| {
@@ -73,6 +81,7 @@ impl Node {
         nodes.sort_by(|one, other| {
             rank(one.state)
                 .cmp(&rank(other.state))
+                .then_with(|| other.slow.is_some().cmp(&one.slow.is_some()))
                 .then_with(|| one.segments.cmp(&other.segments))
                 .then_with(|| one.client.cmp(&other.client))
         });
@@ -89,6 +98,7 @@ impl Node {
             "used": self.used,
             "size": self.size,
             "disk": disk,
+            "load": self.load.as_ref().map(|load| node_load_json(load, self.slow.as_deref())),
         });
         line.to_string() + "\n"
     }
@@ -106,7 +116,11 @@ fn rank(state: &str) -> u8 {
 
 fn human(nodes: &[Node]) -> String {
     let size = |bytes| ByteSize::bytes(bytes).to_string();
-    let rows: Vec<[String; 7]> = nodes
+    let of_load = |node: &Node, of: fn(&NodeReport) -> Option<String>| {
+        node.load.as_ref().and_then(of).unwrap_or_default()
+    };
+    let per_second = |bytes| ByteSize::bytes(bytes).to_string() + "/s";
+    let rows: Vec<[String; 11]> = nodes
         .iter()
         .map(|node| {
             [
@@ -119,10 +133,24 @@ fn human(nodes: &[Node]) -> String {
                     let of = if of == 0 { "?".to_owned() } else { size(of) };
                     format!("{} of {of}", size(used))
                 }),
+                node.load.as_ref().map_or_else(String::new, |load| per_second(load.read_rate)),
+                node.load.as_ref().map_or_else(String::new, |load| per_second(load.write_rate)),
+                of_load(node, |load| load.answer.map(millis)),
+                of_load(node, |load| load.small.map(millis)),
                 node.endpoint.clone(),
                 node.client.clone(),
             ]
         })
         .collect();
-    table(["SEGMENTS", "STATE", ">USED", ">SIZE", ">DISK", "ENDPOINT", "CLIENT"], &rows)
+    let heads = [
+        "SEGMENTS", "STATE", ">USED", ">SIZE", ">DISK", ">READ", ">WRITTEN", ">ANSWERS", ">OTHERS",
+        "ENDPOINT", "CLIENT",
+    ];
+    let mut text = table(heads, &rows);
+    for node in nodes {
+        if let Some(slow) = &node.slow {
+            text += &format!("{} is slow: {slow}\n", names(&node.segments));
+        }
+    }
+    text
 }

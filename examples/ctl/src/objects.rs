@@ -89,6 +89,7 @@ async fn prepare(client: &Client, put: &args::Put) -> Result<(Bytes, ReplicateCo
         .map_err(|source| CtlError::Put { key: put.key.clone(), source: source.into() })?;
     let value = read_value(client, put).await?;
     let mut config = ReplicateConfig::default().replicas(put.replica_num);
+    config.with_hard_pin = put.with_hard_pin;
     config.soft_pin = match (put.with_soft_pin, put.soft_pin_ttl) {
         (false, None) => SoftPinAction::Preserve,
         (_, ttl) => SoftPinAction::Enable { ttl },

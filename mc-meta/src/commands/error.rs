@@ -455,6 +455,50 @@ impl RemoveError {
     }
 }
 
+/// Why an object is not pinned, or stays pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PinError {
+    /// No object has this key.
+    #[error("no such object")]
+    NotFound,
+    /// Its put is not finished.
+    #[error("the object is still being written")]
+    NotReady,
+    /// A pin lasts some time.
+    #[error("a pin of no time pins nothing; unpin the object instead")]
+    Zero,
+    /// The pin would last longer than any may.
+    #[error(
+        "a soft pin of {ttl:?} is longer than {max:?}, the longest; ask for less, or start the master with a \
+         larger --max_kv_soft_pin_ttl"
+    )]
+    TooLong {
+        /// The pin that was asked for.
+        ttl: Duration,
+        /// The limit.
+        max: Duration,
+    },
+}
+
+impl PinError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound => ErrorCode::ObjectNotFound,
+            Self::NotReady => ErrorCode::ReplicaIsNotReady,
+            Self::Zero | Self::TooLong { .. } => ErrorCode::InvalidParams,
+        }
+    }
+
+    /// Returns whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::NotReady)
+    }
+}
+
 /// Why the loss of a replica on a disk is not noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]

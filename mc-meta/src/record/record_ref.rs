@@ -191,6 +191,7 @@ impl<'a> RecordRef<'a> {
             Effect::Began { object }
             | Effect::Stored { object, .. }
             | Effect::Changed { object, .. }
+            | Effect::Pinned { object }
             | Effect::Transferring { object } => Self::Object(object.record(None)),
             Effect::Abandoned { key, generation, .. } | Effect::Removed { key, generation, .. } => {
                 Self::Removed { key, generation }

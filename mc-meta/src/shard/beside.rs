@@ -127,6 +127,13 @@ impl Shard {
         is_new
     }
 
+    /// Lets an object stay that was to be removed at some time.
+    pub(crate) fn expire_never(&mut self, slot: ObjectSlot) {
+        if self.beside(slot).is_some_and(|sides| sides.expiring.has(slot)) {
+            self.change_sides(slot, |sides| sides.expiring.cancel(slot));
+        }
+    }
+
     /// Returns whether an object's time is over.
     pub(crate) fn is_expired(&self, slot: ObjectSlot, now: Time) -> bool {
         self.beside(slot).is_some_and(|sides| sides.expiring.is_over(slot, now))

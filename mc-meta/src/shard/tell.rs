@@ -57,6 +57,13 @@ impl Shard {
         }
     }
 
+    /// Tells of another pin than before.
+    pub(crate) fn emit_pinned(&self, slot: ObjectSlot, emit: Emit<'_>) {
+        if emit.wants_objects() {
+            emit.effect(&Effect::Pinned { object: self.view(slot) });
+        }
+    }
+
     /// Tells of other replicas than before. What an unfinished object loses with its segments is
     /// not told one by one.
     pub(crate) fn emit_changed(&mut self, slot: ObjectSlot, emit: Emit<'_>) {

@@ -58,6 +58,19 @@ impl Expiring {
         Some(self.leads_somewhere(&entry).then_some(entry.slot))
     }
 
+    /// An object will not go by itself. O(log n) on average.
+    pub(crate) fn cancel(&mut self, slot: ObjectSlot) {
+        if self.due.remove(&slot).is_none() {
+            return;
+        }
+        if self.entries.len() > self.due.len() * 2 + LEFT_ALONE {
+            let mut entries = core::mem::take(&mut self.entries);
+            entries.retain(|entry| self.leads_somewhere(entry));
+            entries.shrink_to(entries.len() * 2);
+            self.entries = entries;
+        }
+    }
+
     fn leads_somewhere(&self, entry: &ExpiryEntry) -> bool {
         self.due.get(&entry.slot) == Some(&entry.due)
     }
@@ -68,16 +81,7 @@ impl SideTable for Expiring {
         self.due.contains_key(&slot)
     }
 
-    /// O(log n) on average.
     fn forget(&mut self, leaving: Leaving<'_>) {
-        if self.due.remove(&leaving.slot).is_none() {
-            return;
-        }
-        if self.entries.len() > self.due.len() * 2 + LEFT_ALONE {
-            let mut entries = core::mem::take(&mut self.entries);
-            entries.retain(|entry| self.leads_somewhere(entry));
-            entries.shrink_to(entries.len() * 2);
-            self.entries = entries;
-        }
+        self.cancel(leaving.slot);
     }
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::proto::{self, connection};
 use crate::refusal::Refusal;
 use crate::server::{ConnectionKind, ConnectionReport};
-use crate::service::Minute;
+use crate::service::{Minute, NodeReport};
 
 /// One segment, as an administrator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub struct ClusterReport {
     /// Bytes that there is room for on the shared tier; zero without one, `None` when it
     /// has no limit.
     pub files_capacity: Option<u64>,
+    /// How busy and how fast the clients are that contribute memory, and have said so in the last minute.
+    pub nodes: Vec<NodeReport>,
 }
 
 /// Most connections in an answer.
@@ -116,7 +118,11 @@ impl CallContext<'_> {
         self,
         _: &proto::ClusterReportRequest,
     ) -> Result<proto::ClusterReportResponse, Refusal> {
-        Ok(report_to_proto(&self.master.report()))
+        let report = self.master.report();
+        let serves = report.segments.iter().map(|it| (it.client, &it.spec.endpoint));
+        let nodes = self.loads.report(self.now, serves);
+        let nodes = nodes.iter().map(node_to_proto).collect();
+        Ok(proto::ClusterReportResponse { nodes, ..report_to_proto(&report) })
     }
 
     pub(crate) fn history(
@@ -261,8 +267,42 @@ impl ClusterReport {
             totals,
             segments: segments.collect::<Result<_, _>>()?,
             files_capacity: answer.disk_capacity,
+            nodes: answer.nodes.iter().map(node_from_proto).collect::<Result<_, _>>()?,
         })
     }
+}
+
+fn node_to_proto(node: &NodeReport) -> proto::NodeReport {
+    let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+    proto::NodeReport {
+        client_id: node.client.to_bytes().into(),
+        age_ms: millis(node.age),
+        read_rate: node.read_rate,
+        write_rate: node.write_rate,
+        operation_rate: node.operation_rate,
+        answer_us: node.answer.map(micros),
+        worst_answer_us: micros(node.worst_answer),
+        judges: node.judges,
+        small_us: node.small.map_or(0, micros),
+        mebibyte_us: node.mebibyte.map_or(0, micros),
+    }
+}
+
+fn node_from_proto(node: &proto::NodeReport) -> Result<NodeReport, BadField> {
+    let micros = |micros: u32| Duration::from_micros(micros.into());
+    let known = |time: u32| (time > 0).then(|| micros(time));
+    Ok(NodeReport {
+        client: client_id(&node.client_id)?,
+        age: Duration::from_millis(node.age_ms),
+        read_rate: node.read_rate,
+        write_rate: node.write_rate,
+        operation_rate: node.operation_rate,
+        answer: node.answer_us.map(micros),
+        worst_answer: micros(node.worst_answer_us),
+        judges: node.judges,
+        small: known(node.small_us),
+        mebibyte: known(node.mebibyte_us),
+    })
 }
 
 fn minute_to_proto(minute: &Minute) -> proto::Minute {

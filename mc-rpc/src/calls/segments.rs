@@ -203,10 +203,13 @@ impl CallContext<'_> {
     }
 
     pub(crate) fn ping(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let PingRequest { client, beat, takes_checks, outcomes } =
+        let PingRequest { client, beat, takes_checks, outcomes, load } =
             PingRequest::parse(self.payload)?;
         for (check, verdict) in outcomes {
             self.master.checked(self.now, client, check, verdict);
+        }
+        if let Some(load) = load {
+            self.loads.note(self.now, client, load);
         }
         let pong = self.master.beat(self.now, client, beat);
         let checks = match takes_checks {

@@ -6,14 +6,22 @@ use mc_types::{Checksum, ErrorCode, SegmentId};
 use prost::Message;
 
 use super::{Clock, ME, MasterService, Still, call, key, me, service, written};
-use crate::request::{Heartbeat, PingRequest, write_heartbeat};
+use crate::request::{Heartbeat, NodeLoad, PeerSpeed, PingRequest, write_heartbeat};
 use crate::{Method, answer, proto};
 
 #[test]
 fn heartbeats_are_the_message() {
     let outcomes = [(1, Verdict::Intact), (u64::MAX, Verdict::Damaged), (3, Verdict::Unknown)];
     let beat = Heartbeat::new(ME).cut_off().unproven().segments(3).promotes().takes_checks();
-    let beat = beat.outcomes(&outcomes);
+    let speed = PeerSpeed { endpoint: "tcp://a:1".into(), small_us: 40, mebibyte_us: 0 };
+    let load = NodeLoad {
+        reads: 7,
+        read_bytes: 70,
+        answer_us: Some(3),
+        peers: vec![speed],
+        ..NodeLoad::default()
+    };
+    let beat = beat.outcomes(&outcomes).load(&load);
     let bytes = written(|out| write_heartbeat(out, &beat));
     let message = proto::PingRequest::decode(&bytes[..]).unwrap();
     assert_eq!((&message.client_id, message.takes_checks), (&me(), true));
@@ -25,6 +33,7 @@ fn heartbeats_are_the_message() {
         beat: Beat { is_cut_off: true, is_unproven: true, segments: 3, promotes: true },
         takes_checks: true,
         outcomes,
+        load: Some(load.clone()),
     };
     assert_eq!(PingRequest::parse(&bytes).unwrap(), expected);
     // What older clients send.
@@ -36,6 +45,35 @@ fn heartbeats_are_the_message() {
     };
     let refused = PingRequest::parse(&many.encode_to_vec()).unwrap_err();
     assert_eq!(refused.code, ErrorCode::InvalidParams);
+    // Of no more peers than a call tells of is memory taken for long.
+    let crowd = NodeLoad { peers: vec![PeerSpeed::default(); 17], ..load };
+    let many = written(|out| write_heartbeat(out, &Heartbeat::new(ME).load(&crowd)));
+    let refused = PingRequest::parse(&many).unwrap_err();
+    assert!(refused.message.contains("17 items, more than 16"), "{refused}");
+}
+
+#[test]
+fn what_heartbeats_say_of_their_load_is_reported() {
+    let service = service();
+    let endpoint = service.master().report().segments[0].spec.endpoint.as_str().to_owned();
+    let peers = vec![PeerSpeed { endpoint, small_us: 40, mebibyte_us: 900 }];
+    let load =
+        NodeLoad { reads: 7, answer_us: Some(3), worst_answer_us: 9, peers, ..NodeLoad::default() };
+    beat(&service, &Heartbeat::new(ME).load(&load));
+    // One that says nothing takes nothing back.
+    beat(&service, &Heartbeat::new(ME));
+    let report: proto::ClusterReportResponse =
+        call(&service, Method::ClusterReport, &proto::ClusterReportRequest {}).unwrap();
+    let expected = proto::NodeReport {
+        client_id: me(),
+        answer_us: Some(3),
+        worst_answer_us: 9,
+        judges: 1,
+        small_us: 40,
+        mebibyte_us: 900,
+        ..Default::default()
+    };
+    assert_eq!(report.nodes, [expected]);
 }
 
 fn beat(service: &MasterService<Still>, beat: &Heartbeat<'_>) -> answer::Pong {

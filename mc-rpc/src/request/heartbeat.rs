@@ -3,11 +3,16 @@
 use bytes::BytesMut;
 use mc_meta::{Beat, Verdict};
 use mc_types::ClientId;
+use prost::Message;
 
 use super::{client, no_client, write_ping};
 use crate::proto::check_outcome;
+pub use crate::proto::{NodeLoad, PeerSpeed};
 use crate::refusal::Refusal;
-use crate::wire::{Fields, put_message, put_u64};
+use crate::wire::{Fields, put_bytes, put_message, put_u64};
+
+/// Most peers of whose speed one call tells.
+pub const MAX_PEER_SPEEDS: usize = 16;
 
 /// Most outcomes of checks in one call.
 pub(crate) const MAX_OUTCOMES: usize = 64;
@@ -20,13 +25,14 @@ pub struct Heartbeat<'a> {
     beat: Beat,
     takes_checks: bool,
     outcomes: &'a [(u64, Verdict)],
+    load: Option<&'a NodeLoad>,
 }
 
 impl<'a> Heartbeat<'a> {
     /// Makes the heartbeat of a client.
     pub const fn new(client: ClientId) -> Self {
         let beat = Beat { is_cut_off: false, is_unproven: false, segments: 0, promotes: false };
-        Self { client, beat, takes_checks: false, outcomes: &[] }
+        Self { client, beat, takes_checks: false, outcomes: &[], load: None }
     }
 
     /// Its own check finds that peers do not reach its segments.
@@ -67,22 +73,30 @@ impl<'a> Heartbeat<'a> {
         self.outcomes = outcomes;
         self
     }
+
+    /// The load of the client, and the speed of itself and others as it finds them. Of more than
+    /// [`MAX_PEER_SPEEDS`] peers the master refuses all.
+    pub const fn load(mut self, load: &'a NodeLoad) -> Self {
+        self.load = Some(load);
+        self
+    }
 }
 
 /// `PingRequest`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct PingRequest {
     pub(crate) client: ClientId,
     pub(crate) beat: Beat,
     pub(crate) takes_checks: bool,
     pub(crate) outcomes: Vec<(u64, Verdict)>,
+    pub(crate) load: Option<NodeLoad>,
 }
 
 impl PingRequest {
     pub(crate) fn parse(payload: &[u8]) -> Result<Self, Refusal> {
         let mut fields = Fields::new(payload);
         let (mut who, mut beat, mut takes_checks) = (None, Beat::default(), false);
-        let mut outcomes = Vec::new();
+        let (mut outcomes, mut load) = (Vec::new(), None);
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => who = Some(client(field)?),
@@ -97,11 +111,24 @@ impl PingRequest {
                 5 => beat.segments = field.u32()? as usize,
                 6 => beat.is_unproven = field.bool()?,
                 7 => beat.promotes = field.bool()?,
+                8 => load = Some(parse_load(field.bytes()?)?),
                 _ => {}
             }
         }
-        Ok(Self { client: who.ok_or_else(no_client)?, beat, takes_checks, outcomes })
+        Ok(Self { client: who.ok_or_else(no_client)?, beat, takes_checks, outcomes, load })
     }
+}
+
+fn parse_load(message: &[u8]) -> Result<NodeLoad, Refusal> {
+    let load =
+        NodeLoad::decode(message).map_err(|error| Refusal::invalid(format!("load: {error}")))?;
+    if load.peers.len() > MAX_PEER_SPEEDS {
+        let peers = load.peers.len();
+        return Err(Refusal::invalid(format!(
+            "load.peers has {peers} items, more than {MAX_PEER_SPEEDS}"
+        )));
+    }
+    Ok(load)
 }
 
 /// `CheckOutcome`.
@@ -141,4 +168,7 @@ pub(crate) fn write_heartbeat(out: &mut BytesMut, heartbeat: &Heartbeat<'_>) {
     put_u64(out, 5, heartbeat.beat.segments as u64);
     put_u64(out, 6, heartbeat.beat.is_unproven.into());
     put_u64(out, 7, heartbeat.beat.promotes.into());
+    if let Some(load) = heartbeat.load {
+        put_bytes(out, 8, &load.encode_to_vec());
+    }
 }

@@ -51,6 +51,7 @@ fn asked(method: Method, payload: &[u8]) -> Option<String> {
         Method::ReplaceTenantQuotas => shown::<proto::ReplaceTenantQuotasRequest>(payload),
         Method::DeleteTenantQuota => shown::<proto::DeleteTenantQuotaRequest>(payload),
         Method::HandOver => shown::<proto::HandOverRequest>(payload),
+        Method::PinObject => shown::<proto::PinObjectRequest>(payload),
         _ => return None,
     })
 }

@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 use crate::reply::Signer;
 use crate::request::TenantKey;
 use crate::server::OpenConnections;
-use crate::service::History;
+use crate::service::{History, NodeLoads};
 use crate::storage::StorageSettings;
 
 /// One call while it is answered. Its methods append the answer to what they are given.
@@ -30,6 +30,7 @@ pub(crate) struct CallContext<'a> {
     pub(crate) storage: &'a StorageSettings,
     pub(crate) ha: Option<&'a dyn HaReport>,
     pub(crate) history: &'a History,
+    pub(crate) loads: &'a NodeLoads,
     pub(crate) connections: Option<&'a OpenConnections>,
     pub(crate) payload: &'a [u8],
     /// Most bytes that the answer may have.

@@ -6,6 +6,7 @@ mod clock;
 pub(crate) mod context;
 mod durability;
 mod history;
+mod node_loads;
 mod owners;
 
 use std::net::IpAddr;
@@ -32,6 +33,7 @@ pub use clock::{Clock, SystemClock};
 pub(crate) use durability::JournalEnded;
 pub use durability::{DurableSequence, DurableWatch};
 pub use history::{History, Minute};
+pub use node_loads::{NodeLoads, NodeReport};
 
 /// One call as it reached a server.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +132,7 @@ pub struct MasterService<C = SystemClock> {
     storage: StorageSettings,
     ha: Option<Arc<dyn HaReport>>,
     history: Arc<History>,
+    loads: Arc<NodeLoads>,
 }
 
 impl<C: Clock> MasterService<C> {
@@ -153,6 +156,7 @@ impl<C: Clock> MasterService<C> {
             storage: StorageSettings::default(),
             ha: None,
             history: Arc::default(),
+            loads: Arc::default(),
         }
     }
 
@@ -204,6 +208,12 @@ impl<C: Clock> MasterService<C> {
     pub fn with_history(mut self, history: Arc<History>) -> Self {
         self.history = history;
         self
+    }
+
+    /// The load of nodes, as they say it.
+    #[must_use]
+    pub fn loads(&self) -> &Arc<NodeLoads> {
+        &self.loads
     }
 
     /// Answers `HaStatus` and `HandOver` by this report. Without one this master says that it is
@@ -312,6 +322,7 @@ impl<C: Clock> MasterService<C> {
             storage: &self.storage,
             ha: self.ha.as_deref(),
             history: &self.history,
+            loads: &self.loads,
             connections,
             payload,
             max_reply,

@@ -20,6 +20,7 @@ use tracing::{info, warn};
 
 use super::checks::Checks;
 use super::master_link::MasterLink;
+use super::own_load::OwnLoad;
 use super::segments::Segments;
 use super::self_check::SelfCheck;
 use super::settings::{Pulse, Settings};
@@ -100,6 +101,7 @@ impl Liveness {
         link: &MasterLink,
         settings: &Settings,
         segments: &Arc<Segments>,
+        load: OwnLoad,
         work: impl FnOnce(watch::Receiver<usize>) -> W,
     ) -> io::Result<()> {
         let mut heartbeat = self.heartbeat.lock();
@@ -107,7 +109,8 @@ impl Liveness {
         if heartbeat.is_none() && link.question().is_ok() {
             let (segments, heard) = (Arc::clone(segments), Arc::clone(&self.heard));
             let (environment, pulse) = (&*settings.environment, settings.pulse.clone());
-            let started = Heartbeat::start(environment, pulse, link.id, segments, heard, work)?;
+            let started =
+                Heartbeat::start(environment, pulse, link.id, segments, heard, load, work)?;
             *heartbeat = Some(started);
         }
         Ok(())
@@ -140,6 +143,7 @@ impl Heartbeat {
         client: ClientId,
         segments: Arc<Segments>,
         heard: Arc<Heard>,
+        load: OwnLoad,
         work: impl FnOnce(watch::Receiver<usize>) -> W,
     ) -> io::Result<Self> {
         let (stop, stop_asked) = oneshot::channel();
@@ -150,7 +154,7 @@ impl Heartbeat {
                 biased;
                 // Also when the client was dropped without a shutdown.
                 _ = stop_asked => {}
-                () = beat(&pulse, client, &segments, &waiting, &heard) => {}
+                () = beat(&pulse, client, &segments, &waiting, &heard, load) => {}
             }
             drop(waiting);
             // There is no receiver when the client was just dropped.
@@ -178,13 +182,14 @@ async fn beat(
     segments: &Segments,
     waiting: &watch::Sender<usize>,
     heard: &Heard,
+    load: OwnLoad,
 ) {
     // Connects with the first ping.
     let master = MasterClient::lazy(&pulse.master, pulse.rpc.clone());
     let mut timer = tokio::time::interval(pulse.interval);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut silent, mut checks) = (false, Checks::default());
-    let mut own = SelfCheck::new(pulse.peers.clone());
+    let mut own = Own { check: SelfCheck::new(pulse.peers.clone()), load };
     let mut renewing = pin!(renew(pulse, segments.environment()));
     loop {
         tokio::select! {
@@ -193,7 +198,7 @@ async fn beat(
             () = &mut renewing => {}
             // What was found is told at once.
             () = checks.ended() => {}
-            () = own.changed(segments) => {}
+            () = own.check.changed(segments) => {}
             () = segments.departure() => {
                 segments.depart(&master, client).await;
                 continue;
@@ -241,6 +246,12 @@ async fn renew(_: &Pulse, _: &dyn Environment) {
     std::future::pending::<()>().await;
 }
 
+/// The looks of this client at itself.
+struct Own {
+    check: SelfCheck,
+    load: OwnLoad,
+}
+
 async fn beat_once(
     master: &MasterClient,
     client: ClientId,
@@ -248,7 +259,7 @@ async fn beat_once(
     waiting: &watch::Sender<usize>,
     heard: &Heard,
     checks: &mut Checks,
-    own: &mut SelfCheck,
+    own: &mut Own,
 ) -> Result<(), RpcError> {
     let asked = heard.moment();
     let beat = mc_rpc::Heartbeat::new(client).outcomes(checks.outcomes());
@@ -257,13 +268,15 @@ async fn beat_once(
     let beat = if segments.is_cut_off() { beat.cut_off() } else { beat };
     let beat = if segments.is_unproven() { beat.unproven() } else { beat };
     let beat = if heard.promotes.load(Ordering::Relaxed) { beat.promotes() } else { beat };
+    let load = own.load.due(&own.check);
+    let beat = load.as_ref().map_or(beat, |load| beat.load(load));
     let pong = master.heartbeat(&beat).await?;
     heard.again();
     heard.disk_work.send_replace(pong.disk_work);
     checks.told();
     checks.begin(segments, pong.checks);
     segments.observe(asked, pong.clock);
-    own.begin(segments, pong.clock);
+    own.check.begin(segments, pong.clock);
     if pong.tasks > 0 {
         waiting.send_replace(pong.tasks);
     }

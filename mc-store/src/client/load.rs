@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use mc_rpc::PeerSpeed;
 use mc_types::Endpoint;
 use parking_lot::RwLock;
 use tokio::time::Instant;
@@ -43,6 +44,8 @@ struct Load {
     per_mib: AtomicU64,
     /// Whether bytes go there through sockets, as far as is known.
     is_remote: AtomicBool,
+    /// Whether a transfer has ended since [`Loads::speeds`] was asked.
+    is_used: AtomicBool,
 }
 
 /// How good a choice a peer is, the best first. Peers that were never used are tried
@@ -79,6 +82,24 @@ impl Loads {
             busy: load.in_flight.load(Ordering::Relaxed) / STEP,
             far: (u64::BITS - latency.leading_zeros()) / 2,
         }
+    }
+
+    /// How fast some of the peers are that were used since this was last asked, `most` of them at the most.
+    pub(super) fn speeds(&self, most: usize) -> Vec<PeerSpeed> {
+        let micros = |micros: u64| u32::try_from(micros).unwrap_or(u32::MAX);
+        let used = |load: &Load| load.is_used.swap(false, Ordering::Relaxed);
+        let peers = self.peers.read();
+        // The order of the map is as good as drawn. Who is not told of now is next time, if it is used then.
+        peers
+            .iter()
+            .filter(|(_, load)| used(load))
+            .take(most)
+            .map(|(endpoint, load)| PeerSpeed {
+                endpoint: endpoint.as_str().to_owned(),
+                small_us: micros(load.latency.load(Ordering::Relaxed).div_ceil(8)),
+                mebibyte_us: micros(load.per_mib.load(Ordering::Relaxed)),
+            })
+            .collect()
     }
 
     /// Forgets a peer that stalled and answers again, so that it is measured anew.
@@ -137,6 +158,9 @@ impl Begun {
         let now = if before == 0 { took } else { (7 * before).saturating_add(took) / 8 };
         // Of two at once one may be lost.
         average.store(now.max(1), Ordering::Relaxed);
+        if !self.load.is_used.load(Ordering::Relaxed) {
+            self.load.is_used.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -187,6 +211,20 @@ mod tests {
             slow > Duration::from_millis(390) && slow <= Duration::from_millis(400),
             "{slow:?}"
         );
+    }
+
+    #[test]
+    fn peers_that_were_used_are_told_once() {
+        let loads = Loads::default();
+        let endpoint = Endpoint::new("tcp", "10.0.0.1:1").unwrap();
+        drop(loads.begin(&endpoint, 1));
+        assert_eq!(loads.speeds(9), [], "nothing is known of it");
+        loads.begin(&endpoint, 1).took(Duration::from_micros(40));
+        loads.begin(&endpoint, 2 << 20).took(Duration::from_micros(700));
+        let told =
+            PeerSpeed { endpoint: endpoint.as_str().to_owned(), small_us: 40, mebibyte_us: 350 };
+        assert_eq!(loads.speeds(9), [told]);
+        assert_eq!(loads.speeds(9), []);
     }
 
     #[test]

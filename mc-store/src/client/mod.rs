@@ -42,6 +42,7 @@ mod master_link;
 mod members;
 mod metrics;
 mod mounting;
+mod own_load;
 mod part;
 mod patterns;
 mod peers;

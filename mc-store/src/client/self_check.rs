@@ -1,6 +1,7 @@
 //! The check of a node's own data path: it reads a little of its memory the way that peers do,
 //! at the address that they are told, and its heartbeat says when that fails.
 
+use std::collections::VecDeque;
 use std::future::pending;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ const PAUSE: Duration = Duration::from_millis(900);
 /// Checks over one connection, before another one is made: new peers have to connect, too.
 const USES: u32 = 10;
 
+/// Checks whose times are remembered.
+const ANSWERS: usize = 15;
+
 /// Checks the data path, again and again, beside the heartbeat, which never waits for it.
 #[derive(Debug)]
 pub(super) struct SelfCheck {
@@ -40,16 +44,33 @@ pub(super) struct SelfCheck {
     /// reach, checks say nothing about peers.
     has_worked: bool,
     has_warned: bool,
+    /// How long the last answers took; [`TIMEOUT`] for one that did not come.
+    answers: VecDeque<Duration>,
 }
 
-/// The transport to use again after an answer, or the reason why there was none.
-type Looked = Result<Node, String>;
+/// The transport to use again after an answer and how long that took, or the reason why there was none.
+type Looked = Result<(Node, Option<Duration>), String>;
 
 impl SelfCheck {
     pub(super) const fn new(config: Option<NodeConfig>) -> Self {
         let (transport, uses, running, begun) = (None, 0, None, None);
         let (endpoint, has_worked, has_warned) = (None, false, false);
-        Self { config, transport, uses, running, begun, endpoint, has_worked, has_warned }
+        let answers = VecDeque::new();
+        Self { config, transport, uses, running, begun, endpoint, has_worked, has_warned, answers }
+    }
+
+    /// How long the last answers took: the middle one, and the longest; `None` before the first.
+    pub(super) fn answers(&self) -> Option<(Duration, Duration)> {
+        let mut answers: Vec<Duration> = self.answers.iter().copied().collect();
+        answers.sort_unstable();
+        Some((*answers.get(answers.len() / 2)?, *answers.last()?))
+    }
+
+    fn took(&mut self, time: Duration) {
+        if self.answers.len() == ANSWERS {
+            self.answers.pop_front();
+        }
+        self.answers.push_back(time);
     }
 
     /// Begins a check, unless one is under way or was a moment ago. The master's clock was at
@@ -72,7 +93,7 @@ impl SelfCheck {
         self.endpoint = Some(endpoint.clone());
         self.running = Some(tokio::spawn(async move {
             match look_in_time(&config, transport, &endpoint, sample).await {
-                Ok(transport) => Ok(transport),
+                Ok(looked) => Ok(looked),
                 Err(_) => look_in_time(&config, None, &endpoint, sample).await,
             }
         }));
@@ -98,9 +119,14 @@ impl SelfCheck {
     fn take(&mut self, looked: Looked, segments: &Segments) -> bool {
         let was = (segments.is_cut_off(), segments.is_unproven());
         let (was_cut_off, _) = was;
+        match &looked {
+            Ok((_, took)) => took.into_iter().for_each(|time| self.took(*time)),
+            Err(_) if self.has_worked => self.took(TIMEOUT),
+            Err(_) => {}
+        }
         let endpoint = self.endpoint.as_ref().map(tracing::field::display);
         let is_cut_off = match looked {
-            Ok(transport) => {
+            Ok((transport, _)) => {
                 (self.transport, self.uses) = (Some(transport), self.uses + 1);
                 self.has_worked = true;
                 if was_cut_off {
@@ -157,20 +183,23 @@ async fn look(
         Some(transport) => transport,
         None => Node::start(config.clone()).await.map_err(|error| error.to_string())?,
     };
+    let mut took = None;
     let failure = match transport.connect(endpoint).await {
         Err(error) => Some(PeerError::Connect(error)),
         Ok(link) => {
             let len = usize::try_from(sample.extent.len()).unwrap_or(usize::MAX);
             // Without memory nothing is learned about the way.
-            let Ok(memory) = Memory::allocate(len) else { return Ok(transport) };
+            let Ok(memory) = Memory::allocate(len) else { return Ok((transport, None)) };
+            let asked = Instant::now();
             let outcome =
                 link.submit(vec![Operation::read(sample, memory.whole())]).await.remove(0);
+            took = Some(asked.elapsed());
             let endpoint = endpoint.clone();
             outcome.err().map(|source| PeerError::Transfer { endpoint, source })
         }
     };
     match failure.filter(PeerError::is_silence) {
-        None => Ok(transport),
+        None => Ok((transport, took)),
         Some(PeerError::Connect(error)) => Err(error.to_string()),
         Some(error) => Err(error.to_string()),
     }

@@ -4,13 +4,16 @@ use std::io;
 use std::sync::Arc;
 
 use super::core::Core;
+use super::own_load::OwnLoad;
 use super::tasks;
 
 impl Core {
     /// Starts the heartbeat unless it runs, or the client is closed.
     pub(super) fn start_heartbeat(self: &Arc<Self>) -> io::Result<()> {
         let work = |waiting| tasks::run(Arc::downgrade(self), waiting);
-        self.liveness.start(&self.link, &self.settings, &self.segments, work)
+        let (transport, loads) = (&self.transfers.transport, &self.transfers.health.loads);
+        let load = OwnLoad::new(Arc::clone(transport), Arc::clone(loads));
+        self.liveness.start(&self.link, &self.settings, &self.segments, load, work)
     }
 
     /// Logs the figures at each interval until the client ends, if that is wanted.

@@ -35,6 +35,7 @@ mod lifecycle;
 mod local_disk;
 mod lost_answers;
 mod metrics;
+mod node_loads;
 #[cfg(target_os = "linux")]
 mod object_store;
 mod one_put;

@@ -89,6 +89,69 @@ fn tiers_and_tenants_have_the_names_of_the_pages() {
     assert_eq!(none.text(), "no tiers below memory\n");
 }
 
+#[test]
+fn objects_are_pinned_and_unpinned() {
+    let master = Master::start(0, &["--max_kv_soft_pin_ttl=2h"]);
+    let at = &*master.address;
+    let _node = Node::start(at, "a", 0, "16MB");
+    for key in ["p/1", "p/2", "other"] {
+        ctl(at, &["put", key, "value"]).assert_ok();
+    }
+    ctl(at, &["put", "ever", "value", "--with_hard_pin"]).assert_ok();
+    let why = |key: &str| {
+        let told = ctl(at, &["explain", key]).assert_ok().text().to_owned();
+        (told.contains("soft-pinned for "), told.contains("pinned until it is removed"))
+    };
+    assert_eq!(why("other"), (false, false));
+    let told = ctl(at, &["pin", "--prefix=p/", "--ttl=1h"]).assert_ok();
+    assert_eq!(told.text(), "pinned 2 objects\n");
+    assert_eq!(
+        [why("p/1"), why("p/2"), why("other")],
+        [(true, false), (true, false), (false, false)]
+    );
+    let told = ctl(at, &["unpin", "p/1", "ever"]).assert_ok();
+    assert_eq!(told.text(), "unpinned 2 objects\n");
+    assert_eq!([why("p/1"), why("ever")], [(false, false); 2]);
+    // What cannot be done is told of each, and the others are pinned.
+    let told = ctl(at, &["pin", "never", "other"]);
+    assert_eq!(told.text(), "pinned 1 objects\n");
+    assert_eq!(told.code, Some(1));
+    assert!(told.err.contains("1 of 2 not pinned: never: no such object"), "{}", told.err);
+    for (flags, code, says) in [
+        (&["pin", "other", "--ttl=3h"][..], 1, "longer than 7200s, the longest"),
+        (&["pin", "other", "--ttl=0"], 1, "a pin of no time pins nothing"),
+        (&["pin"], 2, "<KEY|--prefix <PREFIX>>"),
+        (&["pin", "other", "--prefix=p"], 2, "cannot be used with"),
+    ] {
+        let told = ctl(at, flags);
+        assert_eq!(told.code, Some(code), "{flags:?}");
+        assert!(told.err.contains(says), "{flags:?}: {}", told.err);
+    }
+}
+
+#[test]
+fn nodes_say_what_they_serve_and_how_fast() {
+    let master = Master::start(0, &[]);
+    let at = &*master.address;
+    let _nodes = ["a", "b"].map(|name| Node::start(at, name, 0, "16MB"));
+    let said = eventually_blocking(DEADLINE, "both say how fast they answer", || {
+        let said = lines(&ctl(at, &["nodes", "--json"]).assert_ok());
+        said.iter().all(|node| node["load"]["answer_us"].is_u64()).then_some(said)
+    });
+    let page: Value =
+        serde_json::from_str(&crate::support::page(&master.metrics, "/api/v1/nodes")).unwrap();
+    assert_eq!((said.len(), page.as_array().unwrap().len()), (2, 2));
+    for node in &said {
+        let paged = page.as_array().unwrap().iter().find(|other| other["client"] == node["client"]);
+        let names =
+            |value: &Value| value["load"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(node), names(paged.unwrap()));
+        assert_eq!(node["load"]["slow"], Value::Null);
+    }
+    let told = ctl(at, &["nodes"]).assert_ok();
+    assert!(told.text().contains(" ms "), "{}", told.text());
+}
+
 /// A master that publishes events, and where it does and keeps them.
 fn publishing() -> (Master, String, String) {
     let master = Master::start(

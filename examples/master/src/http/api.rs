@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mc_cli::{became, connection_json, kept_because, minute_json, tenant_json};
+use mc_cli::{
+    became, connection_json, kept_because, minute_json, node_load_json, slow_nodes, tenant_json,
+};
 use mc_http::Page;
 use mc_meta::{BufferStatus, LocalDiskInfo, ObjectInfo, ReplicaInfo, ReplicaStatus, SegmentInfo};
 use mc_rpc::{HaRole, MAX_LISTED_CONNECTIONS};
@@ -134,7 +136,13 @@ pub(super) fn nodes(asked: &Asked<'_>) -> Result<Page, Failure> {
     for disk in &report.local_disks {
         nodes.entry(disk.client).or_default().disk = Some(disk);
     }
-    Ok(list(nodes.iter().map(|(client, node)| node.json(*client))))
+    let serves = report.segments.iter().map(|it| (it.client, &it.spec.endpoint));
+    let loads = asked.master.loads.report(asked.master.clock.now(), serves);
+    let slow = slow_nodes(&loads);
+    let loads = loads.iter().zip(&slow);
+    let loads: BTreeMap<ClientId, Value> =
+        loads.map(|(load, slow)| (load.client, node_load_json(load, slow.as_deref()))).collect();
+    Ok(list(nodes.iter().map(|(client, node)| node.json(*client, loads.get(client)))))
 }
 
 /// The memory and the disk of a client.
@@ -145,7 +153,7 @@ struct Node<'a> {
 }
 
 impl Node<'_> {
-    fn json(&self, client: ClientId) -> Value {
+    fn json(&self, client: ClientId, load: Option<&Value>) -> Value {
         let states = self.segments.iter().map(|segment| state(segment));
         let sum = |of: fn(&SegmentInfo) -> u64| {
             self.segments.iter().fold(0_u64, |sum, segment| sum.saturating_add(of(segment)))
@@ -164,6 +172,7 @@ impl Node<'_> {
             "disk": self.disk.map(|disk| {
                 json!({ "used": disk.usage.used, "size": disk.usage.capacity })
             }),
+            "load": load,
         })
     }
 }

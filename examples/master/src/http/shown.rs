@@ -6,7 +6,7 @@ use std::time::Instant;
 use mc_events::EventSystem;
 use mc_http::MetricsText;
 use mc_meta::{Master, TenantId};
-use mc_rpc::{Clock, HaReport, HaStatus, History, Streams};
+use mc_rpc::{Clock, HaReport, HaStatus, History, NodeLoads, Streams};
 use mc_server::{JournalWatch, MasterReport, ServerWatch, TickerWatch};
 
 use super::query::Query;
@@ -32,6 +32,7 @@ pub(crate) struct ShownMaster {
     pub(super) state: Arc<Master>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) history: Arc<History>,
+    pub(super) loads: Arc<NodeLoads>,
     pub(super) rpc: ServerWatch,
     /// Takes the calls of pages that change something.
     pub(super) streams: Streams,
@@ -47,6 +48,7 @@ impl ShownMaster {
             state: Arc::clone(master.state()),
             clock: master.clock(),
             history: Arc::clone(master.history()),
+            loads: Arc::clone(master.loads()),
             rpc: master.rpc_watch(),
             streams: master.streams().clone(),
             ticker: master.ticker_watch(),

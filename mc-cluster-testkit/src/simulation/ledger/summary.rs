@@ -16,6 +16,7 @@ impl fmt::Display for Summary<'_> {
             Effect::Abandoned { object, .. } => object_line(f, "abandoned", object),
             Effect::Stored { object, .. } => object_line(f, "stored", object),
             Effect::Changed { object, .. } => object_line(f, "changed", object),
+            Effect::Pinned { object } => object_line(f, "pinned", object),
             Effect::Transferring { object } => object_line(f, "transferring", object),
             Effect::Removed { object, cause, .. } => {
                 object_line(f, "removed", object)?;

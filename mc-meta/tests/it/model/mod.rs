@@ -12,6 +12,8 @@ mod ops;
 mod oracle;
 mod replay;
 
+use core::time::Duration;
+
 use mc_meta::{ListCursor, PutEnd, PutStart};
 use mc_types::{Checksum, ClientId, KeyRef, Time};
 use ops::{CLIENTS, Clock, Op, SLOTS, Script, Settings, id_of, name_of, script, settings, spec};
@@ -121,6 +123,10 @@ fn apply(oracle: &mut Oracle, settings: &Settings, op: &Op) {
         }
         Op::Damaged { key, replica, intact } => {
             oracle.damaged(as_key(&name(*key)), *replica, *intact);
+        }
+        Op::Pin { key, ttl } => {
+            let ttl = ttl.map(|ttl| ttl.map(Duration::from_millis));
+            oracle.pin(as_key(&name(*key)), ttl);
         }
         Op::Get { key } => oracle.get(as_key(&name(*key))),
         Op::Exist { key } => oracle.exist(as_key(&name(*key))),

@@ -117,6 +117,11 @@ pub(crate) enum Op {
         replica: usize,
         intact: bool,
     },
+    /// Gives an object a soft pin, or takes its pins: `None`.
+    Pin {
+        key: usize,
+        ttl: Option<Option<u64>>,
+    },
     /// A whole put, as a well-behaved client does it.
     Put {
         client: u128,
@@ -333,6 +338,7 @@ fn object_op() -> impl Strategy<Value = Op> {
             .prop_map(|(client, keys, slot)| Op::Clear { client, keys, slot }),
         3 => (key(), 0usize..3, proptest::bool::weighted(0.3))
             .prop_map(|(key, replica, intact)| Op::Damaged { key, replica, intact }),
+        4 => (key(), option::of(option::of(1..4 * LEASE))).prop_map(|(key, ttl)| Op::Pin { key, ttl }),
         12 => transfer_op(),
         3 => (key(), any::<bool>()).prop_map(|(key, force)| Op::Remove { key, force }),
         1 => proptest::bool::weighted(0.2).prop_map(|force| Op::RemoveAll { force }),

@@ -16,6 +16,7 @@ mod offload;
 mod offload_filter;
 mod own;
 mod patterns;
+mod pins;
 mod placement;
 mod promotion;
 mod puts;

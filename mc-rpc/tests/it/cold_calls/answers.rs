@@ -585,6 +585,8 @@ fn call_all(client: &MasterClient) {
     let (object, generation) = (TenantKey::from(key("k")), Generation::new(3));
     let _ = client.describe(key("k"));
     let _ = client.explain(key("k"));
+    let _ = client.pin(key("k"), None);
+    let _ = client.unpin(key("k"));
     let _ = client.list_keys("", ListCursor::from_u64(0), 0);
     let _ = client.cluster_report();
     let _ = client.mount_segment(ME, &segment(1));

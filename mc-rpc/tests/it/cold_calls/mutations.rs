@@ -133,6 +133,10 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
         entry(Method::BatchQueryIp, proto::BatchQueryIpRequest { client_ids: vec![me(), id()] }),
         entry(Method::DescribeObject, proto::DescribeObjectRequest { key: key() }),
         entry(Method::ExplainObject, proto::ExplainObjectRequest { key: key() }),
+        entry(
+            Method::PinObject,
+            proto::PinObjectRequest { key: key(), soft_pin_ttl_ms: Some(9), unpin: false },
+        ),
         entry(Method::HandOver, proto::HandOverRequest { member_id: "m2".into() }),
         entry(Method::ListKeys, proto::ListKeysRequest { prefix: "p".into(), cursor: 0, limit: 5 }),
         entry(Method::BatchReplicaClear, clear),

@@ -1,9 +1,10 @@
 //! Calls about keys, which move no bytes.
 
-use mc_store::ErrorCode;
+use mc_store::{CallError, ErrorCode};
+use mc_types::KeyRef;
 
 use super::calls;
-use crate::client::arguments::Texts;
+use crate::client::arguments::{Seconds, Texts};
 use crate::client::failure::{About as _, Done, Each, gathered};
 
 calls! {
@@ -97,6 +98,40 @@ calls! {
             Err(refusal) => Err(refusal.into()),
         });
         each.collect()
+    };
+
+    /// Evicts other objects first from now on, as :meth:`put` with ``soft_pin`` does: for `ttl` seconds, or for
+    /// as long as the master's settings say. It counts as a use of the object.
+    ///
+    /// :raises NotFound: when there is no such object.
+    #[pyo3(signature = (key, ttl=None))]
+    example {
+        ///
+        /// >>> store["a"] = b"1"
+        /// >>> store.pin("a", ttl=3600)
+        /// >>> store.describe("a").soft_pinned
+        /// True
+    }
+    fn pin(key: String, ttl: Option<Seconds>) -> Done = move |client| async move {
+        let named = KeyRef::new(&key).map_err(CallError::from).about(&key)?;
+        let pinned = client.master().pin(named, ttl.map(|ttl| ttl.0)).await;
+        pinned.map(Done::from).map_err(CallError::from).about(&key)
+    };
+
+    /// Takes the pins from an object, also one that keeps it for ever.
+    ///
+    /// :raises NotFound: when there is no such object.
+    #[pyo3(signature = (key))]
+    example {
+        ///
+        /// >>> store.put("a", b"1", hard_pin=True)
+        /// >>> store.unpin("a")
+        /// >>> store.explain("a").kept_by
+        /// []
+    }
+    fn unpin(key: String) -> Done = |client| async move {
+        let named = KeyRef::new(&key).map_err(CallError::from).about(&key)?;
+        client.master().unpin(named).await.map(Done::from).map_err(CallError::from).about(&key)
     };
 
     /// Removes an object.

@@ -222,7 +222,9 @@ impl EffectSink for Recorder {
                 Event::Gone(segment.spec().id)
             }
             Effect::ClientExpired { client } => Event::Expired(client),
-            Effect::Changed { object, .. } | Effect::Transferring { object } => {
+            Effect::Changed { object, .. }
+            | Effect::Pinned { object }
+            | Effect::Transferring { object } => {
                 let seen = Seen::of(&object);
                 journal.change(seen.clone());
                 Event::Altered(seen)

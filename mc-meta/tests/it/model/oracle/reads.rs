@@ -3,7 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use mc_meta::{GetError, ListCursor};
+use mc_lease::SoftPin;
+use mc_meta::{GetError, ListCursor, PinError};
 use mc_types::KeyRef;
 
 use super::{Lost, Mounting, Oracle};
@@ -67,6 +68,39 @@ impl Oracle {
             self.objects.get_mut(key).unwrap().wanted = Some(self.now);
         }
         assert_eq!(self.take_events(), []);
+    }
+
+    /// Gives an object a pin, or takes those that it has: `None`.
+    pub(crate) fn pin(&mut self, key: KeyRef<'_>, ttl: Option<Option<Duration>>) {
+        let result = match ttl {
+            Some(ttl) => self.master.pin(self.now, key, ttl),
+            None => self.master.unpin(self.now, key),
+        };
+        let expected = match self.objects.get(key.as_str()) {
+            None => Err(PinError::NotFound),
+            Some(object) if !object.complete => Err(PinError::NotReady),
+            Some(_) => Ok(()),
+        };
+        assert_eq!(result, expected);
+        if result.is_err() {
+            return self.expect_no_events_about(key.as_str());
+        }
+        let now = self.now;
+        if ttl.is_some() {
+            self.access(key.as_str());
+        }
+        let object = self.objects.get_mut(key.as_str()).unwrap();
+        match ttl {
+            Some(ttl) => {
+                object.begun = object.touched;
+                object.soft_pin = ttl.map_or(SoftPin::STANDARD, SoftPin::lasting);
+            }
+            None => (object.soft_pin, object.hard_pin) = (SoftPin::NONE, false),
+        }
+        // Its place among others is that of one which was just used.
+        object.wanted = Some(now);
+        // What is told of it beyond its record is as before.
+        self.expect_no_events_about(key.as_str());
     }
 
     fn access(&mut self, key: &str) {

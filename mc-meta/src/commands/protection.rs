@@ -1,14 +1,20 @@
-//! Leases over a planned change of the master.
+//! Protection of objects: pins of those that are there already, and leases over a planned change of the master.
 //!
 //! Leases are not recorded: a record for each read would cost more than it saves, so that a
 //! [`Rebuild`](crate::Rebuild) counts every object as leased. A master that hands over lists what is
 //! leased, and its successor can evict the rest at once.
 
-use mc_types::{Generation, Time};
+use core::time::Duration;
 
+use mc_lease::SoftPin;
+use mc_types::{Generation, KeyRef, Time};
+
+use crate::commands::error::PinError;
 use crate::effect::Effect;
 use crate::effect::emit::Effects;
+use crate::eviction::common::List;
 use crate::master::Master;
+use crate::object::{Access, Queue};
 use crate::rebuild::leases::{AT_A_TIME, MAX_LISTED};
 use crate::shard::Shard;
 use crate::vocabulary::slot::ObjectSlot;
@@ -17,6 +23,47 @@ use crate::vocabulary::slot::ObjectSlot;
 const SLOTS: u32 = 4096;
 
 impl Master {
+    /// Keeps an object in preference to others for `ttl` from now on, or for
+    /// [`soft_pin_ttl`](crate::MasterConfig::soft_pin_ttl): as if its put had asked for that just now. The pin
+    /// takes the place of another one; an object that is pinned for ever stays so. It counts as a use of the
+    /// object, as [`exist`](Self::exist) does.
+    ///
+    /// # Errors
+    /// [`PinError`] when there is no such object, or not yet, or the pin is too long.
+    pub fn pin(&self, now: Time, key: KeyRef<'_>, ttl: Option<Duration>) -> Result<(), PinError> {
+        let max = self.config.max_soft_pin_ttl;
+        match ttl {
+            Some(ttl) if ttl.is_zero() => Err(PinError::Zero),
+            Some(ttl) if ttl > max => Err(PinError::TooLong { ttl, max }),
+            ttl => self.set_pin(now, key, ttl.map_or(SoftPin::STANDARD, SoftPin::lasting)),
+        }
+    }
+
+    /// Takes the pins from an object, those that keep it for ever too: it is evicted like any other from now
+    /// on.
+    ///
+    /// # Errors
+    /// [`PinError`] when there is no such object, or not yet.
+    pub fn unpin(&self, now: Time, key: KeyRef<'_>) -> Result<(), PinError> {
+        self.set_pin(now, key, SoftPin::NONE)
+    }
+
+    fn set_pin(&self, now: Time, key: KeyRef<'_>, pin: SoftPin) -> Result<(), PinError> {
+        let key = self.hashed(key);
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let (slot, object) = shard.find_live(key, emit).ok_or(PinError::NotFound)?;
+        if !object.is_complete() {
+            return Err(PinError::NotReady);
+        }
+        if pin.is_wanted() && !shard.access(slot, Access::Asks, now) {
+            return Err(PinError::NotFound);
+        }
+        shard.set_pin(slot, pin);
+        shard.emit_pinned(slot, emit);
+        Ok(())
+    }
+
     /// Tells the sinks which objects are leased, for a successor that takes over now.
     ///
     /// From now on every command on a key depends on the list's beginning
@@ -94,6 +141,28 @@ impl Listed<'_> {
 }
 
 impl Shard {
+    /// Gives an object a pin, or none, and the place in the orders of eviction that it has by that.
+    fn set_pin(&mut self, slot: ObjectSlot, pin: SoftPin) {
+        let item = self.item(slot);
+        let object = self.get(slot);
+        let was_kept = object.is_hard_pinned() && object.queue() == Queue::None;
+        let is_offered = List::of(object.queue()).is_some();
+        if is_offered {
+            self.eviction().remove(slot);
+        }
+        self.get_mut(slot).pin(pin);
+        if pin.is_wanted() {
+            // One that would go by itself some time after it was read stays.
+            self.expire_never(slot);
+        }
+        // One that is aside comes back by its pin, and one that is below memory has no place.
+        let is_kept = self.get(slot).is_hard_pinned();
+        if is_offered || (was_kept && !is_kept && self.get(slot).has_memory()) {
+            let is_pinned = pin.is_wanted();
+            self.eviction().readmit(slot, is_pinned, item);
+        }
+    }
+
     /// The put of the object in a slot, if a client may use the object now, so that it stays.
     fn protected(&self, slot: ObjectSlot, now: Time) -> Option<Generation> {
         let object = self.object(slot)?;
