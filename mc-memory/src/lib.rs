@@ -9,7 +9,6 @@ pub mod topology;
 pub use access::Access;
 pub use checksum::{Digest, checksum, combined};
 pub use environment::BadVariable;
-pub use memory::cuda;
 pub use memory::{
     BufferPool, CopyError, FileLock, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions,
     MemorySlice, OutOfRange, StagedMemory,

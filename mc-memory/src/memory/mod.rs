@@ -10,7 +10,6 @@
 
 mod attached;
 mod available;
-pub mod cuda;
 mod error;
 #[cfg(target_os = "linux")]
 mod file;
