@@ -39,7 +39,7 @@ pub(crate) fn violations(locked: &Locked, text: Ptr<c_char>, len: usize) -> usiz
 
 /// The numbers of allocations, pinned ranges, streams, events and contexts.
 pub(crate) fn live(locked: &mut Locked, numbers: Ptr<u64>) -> Answer {
-    let streams = locked.streams.values().filter(|stream| stream.is_own);
+    let streams = locked.streams.values().filter(|stream| stream.is_own && !stream.is_destroyed);
     let contexts = locked.devices.iter().filter(|device| device.retained > 0);
     let counts = [
         locked.allocations.len() + locked.physical.len(),

@@ -242,18 +242,6 @@ impl Shared {
             waker.wake();
         }
     }
-
-    /// Fails all copies that the worker has not taken yet.
-    pub(super) fn fail_jobs(&self, state: &mut State, error: &CudaError) -> Vec<Job> {
-        let jobs: Vec<Job> = state.jobs.drain(..).collect();
-        for job in &jobs {
-            job.flight.complete(Err(error.clone()));
-            if let After::Ours(event) = job.after {
-                self.events.lock().push(event);
-            }
-        }
-        jobs
-    }
 }
 
 /// The owner of a slot's memory; gives it back.

@@ -145,6 +145,7 @@ impl Worker {
         let Job { work, after, flight } = job;
         if flight.is_over() {
             // Its time was over before the driver had it.
+            drop(work);
             self.over(&flight, &Ok(()));
             self.give_back(&after);
             return;
@@ -155,6 +156,7 @@ impl Worker {
             Ok(event) => event,
             Err(error) => {
                 self.give_back(&after);
+                drop(work);
                 return self.refuse(&flight, &error);
             }
         };
@@ -166,6 +168,7 @@ impl Worker {
             Ok(()) => queued.and_then(|()| self.signal(&work, event)),
             Err(error) => {
                 self.shared.events.lock().push(event);
+                drop(work);
                 return self.refuse(&flight, queued.as_ref().err().unwrap_or(&error));
             }
         };
@@ -253,7 +256,7 @@ impl Worker {
         found
     }
 
-    /// Ends a copy: for those that wait, or for the time limit, which has told them already.
+    /// Ends a copy, whose memory has been let go of: for those that wait, or for the time limit, which has told them already.
     fn over(&self, flight: &Flight, outcome: &Result<(), CudaError>) {
         if !flight.complete(outcome.clone()) {
             let mut state = self.shared.state.lock();
@@ -276,15 +279,20 @@ impl Worker {
         let jobs = {
             let mut state = self.shared.state.lock();
             state.broken = Some(error.clone());
-            let jobs = self.shared.fail_jobs(&mut state, error);
             self.shared.wake_slot_waiters(&mut state);
-            jobs
+            std::mem::take(&mut state.jobs)
         };
-        drop(jobs);
+        for Job { work, after, flight } in jobs {
+            self.give_back(&after);
+            drop(work);
+            self.over(&flight, &Err(error.clone()));
+        }
         for number in 0..self.lanes.len() {
             while let Some(running) = self.lanes[number].running.pop_front() {
-                self.shared.events.lock().push(running.event);
-                self.over(&running.flight, &Err(error.clone()));
+                let Running { event, flight, _work: work, .. } = running;
+                self.shared.events.lock().push(event);
+                drop(work);
+                self.over(&flight, &Err(error.clone()));
             }
         }
     }
