@@ -121,6 +121,24 @@ pub enum CudaError {
         /// What is wrong with them.
         reason: &'static str,
     },
+    /// The driver shares the memory with no other process in this way.
+    #[error(
+        "{address:#x} cannot be shared by handle: it is mapped memory, such as PyTorch's expandable \
+         segments; leave these out (expandable_segments:False)"
+    )]
+    NotShareable {
+        /// The address.
+        address: u64,
+    },
+    /// The memory of another process cannot be opened.
+    #[error(
+        "the memory of the other process cannot be opened ({code}): it has ended or freed the memory, or is \
+         this process; ask it for a new handle"
+    )]
+    NotOpened {
+        /// The driver's error code.
+        code: CudaCode,
+    },
     /// The system has no thread for the copies.
     #[error("no thread for the copies of GPU {device}: {reason}")]
     NoThread {

@@ -21,7 +21,7 @@ pub struct Pieces {
     pub(crate) device: usize,
     pub(crate) merged: Vec<DevicePiece>,
     len: usize,
-    owner: Arc<dyn Any + Send + Sync>,
+    _owner: Arc<dyn Any + Send + Sync>,
 }
 
 impl Pieces {
@@ -44,7 +44,7 @@ impl Pieces {
                 _ => merged.push(piece),
             }
         }
-        Ok(Self { device, merged, len, owner })
+        Ok(Self { device, merged, len, _owner: owner })
     }
 
     /// Bytes of all pieces.
@@ -63,11 +63,6 @@ impl Pieces {
     #[must_use]
     pub fn as_slice(&self) -> &[DevicePiece] {
         &self.merged
-    }
-
-    /// The value that keeps the memory alive.
-    pub(crate) fn owner(&self) -> &Arc<dyn Any + Send + Sync> {
-        &self.owner
     }
 }
 

@@ -5,6 +5,8 @@
 mod buffers;
 mod copies;
 mod failures;
+mod ipc;
 mod order;
 mod pointers;
+mod registered;
 mod standin;
