@@ -10,8 +10,9 @@ use crate::api::{
 };
 use crate::arguments::{
     AccessDescription, AllocationProperties, Argument, Copy2d, CopyAttributes, HostFunction,
-    IpcHandle,
+    IpcHandle, Ptr,
 };
+use crate::codes::Answer;
 use crate::driver;
 
 /// `CUstream`, `CUevent`, `CUcontext`: a handle of the driver's.
@@ -56,8 +57,29 @@ macro_rules! exports {
     };
 }
 
-fn init(locked: &mut driver::Locked, _: c_uint) -> crate::codes::Answer {
+fn init(locked: &mut driver::Locked, _: c_uint) -> Answer {
     driver::start(locked)
+}
+
+fn proc_address(
+    locked: &mut driver::Locked,
+    name: Ptr<c_char>,
+    function: Ptr<*mut c_void>,
+    version: c_int,
+    _: c_ulonglong,
+) -> Answer {
+    lookup::proc_address(locked, name, function, version, Ptr::null(), find)
+}
+
+fn proc_address_v2(
+    locked: &mut driver::Locked,
+    name: Ptr<c_char>,
+    function: Ptr<*mut c_void>,
+    version: c_int,
+    _: c_ulonglong,
+    status: Ptr<c_int>,
+) -> Answer {
+    lookup::proc_address(locked, name, function, version, status, find)
 }
 
 exports! {
@@ -67,11 +89,11 @@ exports! {
     call_any_time cuGetErrorString(code: c_int, text: *mut *const c_char) = lookup::error_string;
     call_any_time cuGetProcAddress(
         name: *const c_char, function: *mut *mut c_void, version: c_int, flags: c_ulonglong
-    ) = lookup::proc_address;
+    ) = proc_address;
     call_any_time cuGetProcAddress_v2(
         name: *const c_char, function: *mut *mut c_void, version: c_int, flags: c_ulonglong,
         status: *mut c_int
-    ) = lookup::proc_address_v2;
+    ) = proc_address_v2;
 
     call cuDeviceGetCount(count: *mut c_int) = device::count;
     call cuDeviceGet(device: *mut c_int, ordinal: c_int) = device::get;

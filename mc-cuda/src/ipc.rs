@@ -159,9 +159,11 @@ impl CudaDevice {
     }
 }
 
+/// The ordinal of a GPU, and the driver's handle of an allocation.
+type Key = (usize, [u8; 64]);
+
 /// The allocations of other processes that this one has opened.
-static OPENED: LazyLock<Mutex<HashMap<(usize, [u8; 64]), Weak<Opened>>>> =
-    LazyLock::new(Mutex::default);
+static OPENED: LazyLock<Mutex<HashMap<Key, Weak<Opened>>>> = LazyLock::new(Mutex::default);
 
 /// An allocation of another process; closed when it is dropped.
 struct Opened {

@@ -57,11 +57,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mc_cuda::VramBuffer;
 use mc_rpc::blocking::in_place;
 use mc_rpc::{
     ClusterReport, ObjectDescription, Refusal, RemovedAll, ReplicaDescription, ReplicaPage,
 };
-use mc_transport::cuda::VramBuffer;
 use mc_transport::{Memory, MemorySlice};
 use mc_types::{ClientId, Endpoint, Generation, ObjectKey, SegmentId, StoreEventInfo, TaskId};
 use tokio::runtime::{Builder, Handle, Runtime};

@@ -38,7 +38,7 @@ pub use link_id::LinkId;
 pub use mc_environment::{BootClock, BootTime, TimeSource};
 pub use mc_memory::{
     Access, BadVariable, BufferPool, CopyError, Digest, FileLock, HugePageSize, HugePages, Memory,
-    MemoryError, MemoryOptions, MemorySlice, OutOfRange, StagedMemory, checksum, combined, cuda,
+    MemoryError, MemoryOptions, MemorySlice, OutOfRange, StagedMemory, checksum, combined,
     topology,
 };
 pub use mem::{FabricError, MemFabric, MemLink, MemTransport};

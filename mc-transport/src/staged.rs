@@ -17,10 +17,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mc_memory::{
-    Memory, StagedMemory,
-    cuda::{CudaError, VramBuffer},
-};
+use mc_memory::{Memory, StagedMemory};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -99,15 +96,6 @@ impl Staging {
             failures: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
-    }
-
-    /// Serves a GPU's memory through blocks of the host's that are [pinned](VramBuffer::stages) for it.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn of_gpu(buffer: VramBuffer) -> Result<Self, CudaError> {
-        let stages = buffer.stages()?;
-        Ok(Self::new(buffer, stages))
     }
 
     /// Bytes of the device's memory.

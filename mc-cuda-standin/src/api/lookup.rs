@@ -1,11 +1,10 @@
 //! Versions, names of errors, and functions by name.
 
-use std::ffi::{CStr, c_char, c_int, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::arguments::Ptr;
 use crate::codes::{self, Answer, INVALID_VALUE, NOT_FOUND};
 use crate::driver::Locked;
-use crate::exports;
 
 pub(crate) fn version(locked: &mut Locked, version: Ptr<c_int>) -> Answer {
     version.write(locked.settings.version)
@@ -31,7 +30,10 @@ const FORMS: [(&str, c_int, &str); 2] = [
     ("cuMemcpyBatchAsync", 13_000, "cuMemcpyBatchAsync_v2"),
 ];
 
-fn find(locked: &Locked, name: &str, version: c_int) -> Option<*const c_void> {
+/// How a function of the library is found by its name there.
+type Find = fn(&str) -> Option<*const c_void>;
+
+fn find(locked: &Locked, name: &str, version: c_int, known: Find) -> Option<*const c_void> {
     let version = version.min(locked.settings.version);
     let forms = FORMS.iter().filter(|(of, _, _)| *of == name);
     let symbol = if forms.clone().count() > 0 {
@@ -39,32 +41,23 @@ fn find(locked: &Locked, name: &str, version: c_int) -> Option<*const c_void> {
         known.max_by_key(|(_, since, _)| *since)?.2.to_owned()
     } else {
         let newest = ["_v2", ""].map(|suffix| format!("{name}{suffix}"));
-        newest.into_iter().find(|symbol| exports::find(symbol).is_some())?
+        newest.into_iter().find(|symbol| known(symbol).is_some())?
     };
     let is_missing = |missing: &String| *missing == symbol || *missing == name;
     if locked.settings.missing.iter().any(is_missing) {
         return None;
     }
-    exports::find(&symbol)
+    known(&symbol)
 }
 
+/// Finds the newest form of a function that a version of CUDA has.
 pub(crate) fn proc_address(
-    locked: &mut Locked,
+    locked: &Locked,
     name: Ptr<c_char>,
     function: Ptr<*mut c_void>,
     version: c_int,
-    flags: c_ulonglong,
-) -> Answer {
-    proc_address_v2(locked, name, function, version, flags, Ptr::null())
-}
-
-pub(crate) fn proc_address_v2(
-    locked: &mut Locked,
-    name: Ptr<c_char>,
-    function: Ptr<*mut c_void>,
-    version: c_int,
-    _: c_ulonglong,
     status: Ptr<c_int>,
+    known: Find,
 ) -> Answer {
     if name.address() == 0 {
         return Err(INVALID_VALUE);
@@ -72,7 +65,7 @@ pub(crate) fn proc_address_v2(
     let name: *const c_char = std::ptr::with_exposed_provenance(name.address() as usize);
     // SAFETY: the caller gave a C string.
     let name = unsafe { CStr::from_ptr(name) };
-    let found = name.to_str().ok().and_then(|name| find(locked, name, version));
+    let found = name.to_str().ok().and_then(|name| find(locked, name, version, known));
     status.write_if_wanted(found.is_none().into());
     function.write(found.unwrap_or(std::ptr::null()).cast_mut())?;
     found.map(|_| ()).ok_or(NOT_FOUND)

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use mc_cuda::{CudaDevice, CudaError, VramBuffer};
 use mc_environment::Environment;
-use mc_transport::cuda::{CudaDevice, CudaError, VramBuffer};
 use mc_transport::{Memory, MemorySlice};
 use mc_types::{BoxFuture, ErrorCode, StoreEventInfo};
 
@@ -89,7 +89,7 @@ impl Client {
     /// ```
     /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::{ReplicateConfig, VramStage};
-    /// use mc_transport::cuda::Cuda;
+    /// use mc_cuda::Cuda;
     /// let Ok(device) = Cuda::load().and_then(|cuda| cuda.device(0)) else {
     ///     return Ok(()); // This host has no GPU.
     /// };

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use mc_cuda::CudaError;
 use mc_rpc::RpcError;
-use mc_transport::cuda::CudaError;
 use mc_transport::{MemoryError, RegisterError};
 use mc_types::{ByteSize, ErrorCode, MediaType, SegmentId};
 
@@ -120,7 +120,9 @@ impl SegmentError {
             Self::Memory { .. } | Self::FreshMemory(_) | Self::Record { .. } | Self::Thread(_) => {
                 true
             }
-            Self::Gpu { source, .. } => matches!(source, CudaError::Failed { .. }),
+            Self::Gpu { source, .. } => {
+                source.is_retryable() || matches!(source, CudaError::Failed { .. })
+            }
             _ => false,
         }
     }

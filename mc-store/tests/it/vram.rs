@@ -4,11 +4,11 @@
 use std::io::Write as _;
 
 use mc_cluster_testkit::Cluster;
+use mc_cuda::{Cuda, CudaDevice, CudaError};
 use mc_store::{
     ByteSize, Client, ErrorCode, Master, MediaType, PutOutcome, ReplicateConfig, SegmentError,
     StartError, VramError, VramStage,
 };
-use mc_transport::cuda::{Cuda, CudaDevice, CudaError};
 
 /// The first GPU; `None`, and a line that no test runner hides, when there is none.
 fn gpu() -> Option<CudaDevice> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use mc_transport::cuda::{Cuda, CudaError};
+use mc_cuda::{Cuda, CudaError};
 use mc_transport::{
     Access, FileLock, Memory, MemoryError, MemoryOptions, MemorySlice, Node, Region, RegisterError,
     Staging, Tickets, Transport as _,
@@ -58,7 +58,9 @@ fn remove_stale_record(file: &Path) -> Result<(), SegmentError> {
 }
 
 fn take_gpu(device: u32, len: usize) -> Result<Staging, CudaError> {
-    Staging::of_gpu(Cuda::load()?.device(device as usize)?.allocate(len)?)
+    let buffer = Cuda::load()?.device(device as usize)?.allocate(len)?;
+    let stages = buffer.stages()?;
+    Ok(Staging::new(buffer, stages))
 }
 
 /// Takes memory of the host, and begins to populate it: a quarter of it at most, because other
