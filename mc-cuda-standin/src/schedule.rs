@@ -9,7 +9,7 @@ use crate::stream::{Action, StreamKind, fill, transfer};
 /// How often the events of other processes are looked at.
 const SHARED_EVENTS: Duration = Duration::from_micros(100);
 
-/// What the thread does next.
+/// The next step of the thread.
 pub(crate) enum Step {
     /// Something was done, and there may be more.
     Did,

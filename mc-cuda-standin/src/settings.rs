@@ -9,7 +9,7 @@ use crate::codes::Code;
 /// The number of a call of a function, counted from 1.
 pub(crate) type CallNumber = u64;
 
-/// What the variable `MC_CUDA_STANDIN` says, and later texts.
+/// The settings of the variable `MC_CUDA_STANDIN`, and of later texts.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The physical GPU behind each ordinal.

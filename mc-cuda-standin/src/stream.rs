@@ -139,7 +139,7 @@ pub(crate) struct Event {
     pub(crate) state: Arc<EventState>,
 }
 
-/// Copies bytes as the GPU does, whoever else touches them.
+/// Copies bytes as the GPU does: others may touch them meanwhile.
 pub(crate) fn transfer(from: &End, to: &End, len: usize) {
     let target = match to {
         End::Store { store, offset } => store.at(*offset),

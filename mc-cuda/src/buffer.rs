@@ -141,6 +141,14 @@ impl VramBuffer {
         &self.block.device
     }
 
+    /// A range of it, for a copier.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfRange`] when it does not lie inside.
+    pub fn piece(&self, range: Range<usize>) -> Result<Pieces, CudaError> {
+        self.pieces(std::iter::once(range))
+    }
+
     /// Ranges of it, for a copier.
     ///
     /// # Errors
@@ -171,7 +179,7 @@ impl VramBuffer {
     /// [`CudaError::OutOfRange`] when they do not lie inside, and what [`Pending`] fails with.
     pub fn write(&self, at: usize, source: &MemorySlice) -> Result<(), CudaError> {
         let copier = self.device().copier()?;
-        let pieces = self.pieces([self.range(at, source.len())?])?;
+        let pieces = self.piece(self.range(at, source.len())?)?;
         if source.is_empty() {
             return Ok(());
         }
@@ -184,7 +192,7 @@ impl VramBuffer {
             let part = source.part(start, len).expect("the parts are those of the source");
             let slot = slot.slice(0, len).expect("a slot has room for a part");
             part.copy_to_slice(&slot).expect("a slot can be written");
-            let pieces = self.pieces([self.range(at + start, len)?])?;
+            let pieces = self.piece(self.range(at + start, len)?)?;
             running.push_back(copier.write(&slot, &pieces, Order::Now, None));
         }
         running.into_iter().try_for_each(Pending::wait)
@@ -199,7 +207,7 @@ impl VramBuffer {
     /// target cannot be written, and what [`Pending`] fails with.
     pub fn read(&self, at: usize, target: &MemorySlice) -> Result<(), CudaError> {
         let copier = self.device().copier()?;
-        let pieces = self.pieces([self.range(at, target.len())?])?;
+        let pieces = self.piece(self.range(at, target.len())?)?;
         if !target.is_writable() {
             return Err(CudaError::ReadOnly);
         }
@@ -219,7 +227,7 @@ impl VramBuffer {
         for (start, len) in parts(target.len(), copier.slot_len()) {
             let slot = self.next_slot(&mut running, finish)?;
             let slot = slot.slice(0, len).expect("a slot has room for a part");
-            let pieces = self.pieces([self.range(at + start, len)?])?;
+            let pieces = self.piece(self.range(at + start, len)?)?;
             running.push_back((copier.read(&pieces, &slot, Order::Now), slot, start));
         }
         running.into_iter().try_for_each(finish)

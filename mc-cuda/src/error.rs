@@ -118,7 +118,7 @@ pub enum CudaError {
     /// The text or the bytes are no handle.
     #[error("these bytes are no handle of a GPU's memory: {reason}")]
     BadHandle {
-        /// What is wrong with them.
+        /// The rule that they break.
         reason: &'static str,
     },
     /// The driver shares the memory with no other process in this way.

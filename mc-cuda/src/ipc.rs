@@ -282,6 +282,14 @@ impl IpcMemory {
         &self.opened.device
     }
 
+    /// A range of it, for a copier.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfRange`] when it does not lie inside.
+    pub fn piece(&self, range: Range<usize>) -> Result<Pieces, CudaError> {
+        self.pieces(std::iter::once(range))
+    }
+
     /// Ranges of it, for a copier.
     ///
     /// # Errors

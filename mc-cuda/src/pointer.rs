@@ -1,4 +1,4 @@
-//! What an address belongs to.
+//! The allocation that an address belongs to.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;

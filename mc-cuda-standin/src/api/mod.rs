@@ -1,4 +1,4 @@
-//! What each function of the driver does.
+//! The driver's functions, by their subjects.
 
 pub(crate) mod context;
 pub(crate) mod control;

@@ -1,4 +1,4 @@
-//! What the driver knows of an address.
+//! The attributes of a pointer.
 
 use std::ffi::{c_int, c_uint, c_void};
 

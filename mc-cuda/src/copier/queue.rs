@@ -1,4 +1,4 @@
-//! What the callers of a copier, its worker and its time limit share.
+//! The state that the callers of a copier, its worker and its time limit share.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -20,7 +20,7 @@ use crate::pieces::Pieces;
 /// `CU_EVENT_DISABLE_TIMING`.
 const WITHOUT_TIME: u32 = 2;
 
-/// What the worker is to do.
+/// A copy or a fill that the worker is given.
 pub(super) enum Work {
     Read { pieces: Pieces, into: MemorySlice },
     Write { from: MemorySlice, pieces: Pieces, signals: Option<EngineStream> },

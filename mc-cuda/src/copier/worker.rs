@@ -27,7 +27,7 @@ const NOT_READY: i32 = 600;
 struct Running {
     event: Handle,
     flight: Arc<Flight>,
-    /// What the driver said to the copy; what it did not refuse still runs.
+    /// The driver's answer to the copy; the parts that it did not refuse still run.
     outcome: Result<(), CudaError>,
     /// Both sides of the copy, kept alive.
     _work: Work,

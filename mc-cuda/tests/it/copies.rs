@@ -156,7 +156,7 @@ fn pieces_are_checked_before_they_are_copied() {
         assert_eq!(check(vram.address() + 1, 4096), beyond);
 
         let copier = device.copier().unwrap();
-        let pieces = vram.pieces([0..4096]).unwrap();
+        let pieces = vram.piece(0..4096).unwrap();
         let plain = mc_memory::Memory::allocate(4096).unwrap();
         let refused = copier.read(&pieces, &plain.whole(), Order::Now).wait();
         assert_eq!(refused, Err(CudaError::NotPinned));
@@ -176,7 +176,7 @@ fn slots_go_round_and_a_dropped_copy_keeps_its_own() {
         let copier = device.copier_with(options).unwrap();
         let vram = device.allocate(4096).unwrap();
         standin.poke(vram.address(), &[7; 4096]);
-        let pieces = vram.pieces([0..4096]).unwrap();
+        let pieces = vram.piece(0..4096).unwrap();
         let (first, second) = (copier.wait_slot().unwrap(), copier.wait_slot().unwrap());
         assert!(copier.try_slot().unwrap().is_none());
         second.whole().copy_from(0, &[1; 4096]).unwrap();

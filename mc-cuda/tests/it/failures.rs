@@ -40,10 +40,8 @@ fn a_driver_that_is_too_old_or_missing_is_told() {
 
 #[test]
 fn a_host_without_the_driver_is_told_what_to_install() {
-    let error = match Cuda::load() {
-        Err(error @ CudaError::NoDriver { .. }) => error,
-        // This host has a driver.
-        _ => return,
+    let Err(error @ CudaError::NoDriver { .. }) = Cuda::load() else {
+        return; // This host has a driver.
     };
     assert!(error.to_string().contains("libcuda.so.1"), "{error}");
     assert!(Cuda::loaded().is_none());
@@ -72,7 +70,7 @@ fn memory_that_is_not_there_is_told() {
 fn a_copy_that_the_driver_refuses_fails_alone() {
     run(here!(), "", |standin| {
         let setup = set_up(LONG);
-        let pieces = setup.vram.pieces([0..LEN]).unwrap();
+        let pieces = setup.vram.piece(0..LEN).unwrap();
         standin.inject("fail=cuMemcpyDtoHAsync_v2:1:999");
         let error = setup.copier.read(&pieces, &setup.slot, Order::Now).wait().unwrap_err();
         let CudaError::Failed { call, code, .. } = &error else { panic!("{error}") };
@@ -92,13 +90,13 @@ fn a_copy_that_the_driver_refuses_fails_alone() {
     });
 }
 
-/// What follows when the GPU loses the context.
+/// The GPU loses the context: every copy ends with that error.
 fn check_lost() {
     let device = Cuda::load().unwrap().device(0).unwrap();
     let vram = device.allocate(LEN).unwrap();
     let copier = device.copier().unwrap();
     let slot = copier.wait_slot().unwrap().slice(0, LEN).unwrap();
-    let pieces = vram.pieces([0..LEN]).unwrap();
+    let pieces = vram.piece(0..LEN).unwrap();
     let copies = [0; 3].map(|_| copier.read(&pieces, &slot, Order::Now));
     for copy in copies {
         let error = copy.wait().unwrap_err();
@@ -130,7 +128,7 @@ fn a_copy_that_hangs_ends_for_its_caller_and_its_slot_stays_away() {
     run(here!(), "", |standin| {
         let limit = Duration::from_millis(50);
         let Setup { slot, vram, copier, device } = set_up(limit);
-        let pieces = vram.pieces([0..LEN]).unwrap();
+        let pieces = vram.piece(0..LEN).unwrap();
         standin.inject("hang=cuMemcpyDtoHAsync_v2:1");
         let address = slot.address();
         let copy = copier.read(&pieces, &slot, Order::Now);
@@ -165,7 +163,7 @@ fn a_call_that_does_not_return_holds_up_nobody() {
     run(here!(), "", |standin| {
         let limit = Duration::from_millis(50);
         let Setup { slot, vram, copier, device } = set_up(limit);
-        let pieces = vram.pieces([0..LEN]).unwrap();
+        let pieces = vram.piece(0..LEN).unwrap();
         standin.inject("block=cuMemcpyHtoDAsync_v2:1");
         let copies = [0; 3].map(|_| copier.write(&slot, &pieces, Order::Now, None));
         let hung = CudaError::Hung { device: 0, limit };
@@ -188,7 +186,7 @@ fn a_call_that_does_not_return_holds_up_nobody() {
 fn a_forked_process_does_not_touch_the_driver() {
     run(here!(), "", |_| {
         let Setup { slot, vram, copier, device } = set_up(LONG);
-        let pieces = vram.pieces([0..LEN]).unwrap();
+        let pieces = vram.piece(0..LEN).unwrap();
         // SAFETY: the child only does what is tested, and leaves without running destructors of others.
         let child = unsafe { libc::fork() };
         assert!(child >= 0);

@@ -45,7 +45,7 @@ fn exporter(name: &str) -> (Child, ChildStdin, IpcHandle) {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let text = lines.find_map(|line| line.unwrap().strip_prefix("handle ").map(str::to_owned));
     let text = text.expect("the process exports memory");
-    // What it prints later is read by nobody, and fits in the pipe.
+    // Later lines are not read, and fit in the pipe.
     std::mem::forget(lines);
     let digits = (0..text.len()).step_by(2);
     let bytes: Vec<u8> =
@@ -76,9 +76,9 @@ fn a_process_reads_and_writes_memory_that_another_exports() {
         copier.read(&pieces, &read, Order::Now).wait().unwrap();
         assert_eq!(read.to_vec(), (50..60).chain(140..150).collect::<Vec<u8>>());
         write.copy_from(0, &[9; 10]).unwrap();
-        let pieces = memory.pieces([10..20]).unwrap();
+        let pieces = memory.piece(10..20).unwrap();
         copier.write(&write, &pieces, Order::Now, None).wait().unwrap();
-        assert!(memory.pieces([90..101]).is_err());
+        assert!(memory.piece(90..101).is_err());
         drop(stdin);
         assert!(child.wait().unwrap().success());
         // A handle that says too much, or of a GPU that is not there.
@@ -106,7 +106,7 @@ fn memory_of_a_process_that_was_killed_stays_and_is_not_opened_anew() {
         child.kill().unwrap();
         child.wait().unwrap();
         let slot = memory.device().copier().unwrap().wait_slot().unwrap().slice(0, 100).unwrap();
-        let pieces = memory.pieces([0..100]).unwrap();
+        let pieces = memory.piece(0..100).unwrap();
         let copier = memory.device().copier().unwrap();
         copier.read(&pieces, &slot, Order::Now).wait().unwrap();
         assert_eq!(slot.to_vec(), (50..150).collect::<Vec<u8>>());

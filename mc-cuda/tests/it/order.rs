@@ -61,7 +61,7 @@ fn work_that_follows_a_read_is_not_waited_for() {
         let device = Cuda::load().unwrap().device(0).unwrap();
         let (vram, copier) = (device.allocate(LEN).unwrap(), device.copier().unwrap());
         let slot = copier.wait_slot().unwrap().slice(0, LEN).unwrap();
-        let pieces = vram.pieces([0..LEN]).unwrap();
+        let pieces = vram.piece(0..LEN).unwrap();
         standin.fill_after(engine.stream, vram.address(), LEN, 5, 1000);
         let copy = copier.read(&pieces, &slot, order);
         standin.spin_for(engine.stream, HOUR);
@@ -81,7 +81,7 @@ fn a_write_waits_for_the_engine_and_the_engine_for_the_write() {
         let copier = device.copier().unwrap();
         let slot = copier.wait_slot().unwrap().slice(0, LEN).unwrap();
         slot.copy_from(0, &[8; LEN]).unwrap();
-        let pieces = vram.pieces([0..LEN]).unwrap();
+        let pieces = vram.piece(0..LEN).unwrap();
         let other = vram.address() + LEN as u64;
         for (signals, seen) in [(None, 1), (Some(stream), 8)] {
             standin.inject("resume=0,hang=cuMemcpyHtoDAsync_v2:1");

@@ -23,7 +23,7 @@ fn memory_is_pinned_in_pieces_and_unpinned_when_dropped() {
         let vram = device.allocate(pool.len()).unwrap();
         standin.poke(vram.address(), &vec![6; pool.len()]);
         let part = pool.slice(100, 5000).unwrap();
-        let pieces = vram.pieces([0..5000]).unwrap();
+        let pieces = vram.piece(0..5000).unwrap();
         device.copier().unwrap().read(&pieces, &part, Order::Now).wait().unwrap();
         assert_eq!(part.to_vec(), [6; 5000]);
         // Across the borders of pieces, through slots.
