@@ -29,6 +29,10 @@ use crate::pointer::{self, PointerKind};
 /// It has two streams of its own, one for each direction, which never wait for the legacy stream nor hold it up, and a ring
 /// of pinned slots, which are taken with the first use. One thread gives the copies to the driver and sees them end.
 ///
+/// Copies of one direction are done in the order in which they were ordered. A read and a write are not: one that relies on
+/// the other is ordered when that has ended. Clones share all of this; dropping the last waits for the copies that run, unless one
+/// hangs.
+///
 /// ```
 /// use mc_cuda::{Cuda, CudaError, Order};
 /// let device = match Cuda::load().and_then(|cuda| cuda.device(0)) {
@@ -183,6 +187,9 @@ impl Copier {
 
     /// Returns whether the driver knows all bytes of the slice as pinned.
     pub(crate) fn is_pinned(&self, slice: &MemorySlice) -> bool {
+        if self.shared().is_slot(slice) {
+            return true;
+        }
         let driver = &self.shared().context.driver;
         let address = slice.address().expose_provenance() as u64;
         let is_host =

@@ -56,6 +56,8 @@ pub(super) struct State {
     pub(super) ring: Ring,
     pub(super) free: Vec<usize>,
     slot_wakers: Vec<Waker>,
+    /// Whether the time limit waits without a deadline.
+    pub(super) is_limit_idle: bool,
     /// Copies that have not ended in time, nor since.
     pub(super) hung: usize,
     /// Why no copy succeeds any more.
@@ -87,6 +89,7 @@ impl Shared {
             ring: Ring::Missing,
             free: Vec::new(),
             slot_wakers: Vec::new(),
+            is_limit_idle: false,
             hung: 0,
             broken: None,
             is_stopping: false,
@@ -135,8 +138,12 @@ impl Shared {
         }
         let job = Job { work, after, flight: Arc::clone(flight) };
         state.jobs.push_back(job);
+        // The time limit looks at them when the first is due: those that are over do not pile up until then.
+        while state.deadlines.front().is_some_and(|(_, flight)| flight.is_over()) {
+            state.deadlines.pop_front();
+        }
         state.deadlines.push_back((deadline, Arc::clone(flight)));
-        if state.deadlines.len() == 1 {
+        if std::mem::take(&mut state.is_limit_idle) {
             self.limit.notify_one();
         }
         self.work.notify_one();
@@ -235,12 +242,25 @@ impl Shared {
         Ok(None)
     }
 
-    /// Wakes those that wait for a slot, after a change.
-    pub(super) fn wake_slot_waiters(&self, state: &mut State) {
+    /// Changes the state, and wakes those that wait for a slot.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let (changed, wakers) = {
+            let mut state = self.state.lock();
+            let changed = change(&mut state);
+            (changed, std::mem::take(&mut state.slot_wakers))
+        };
         self.changed.notify_all();
-        for waker in std::mem::take(&mut state.slot_wakers) {
-            waker.wake();
-        }
+        // Without the lock: a task that is gone may drop a slot when it is woken.
+        wakers.into_iter().for_each(Waker::wake);
+        changed
+    }
+
+    /// Returns whether the bytes are those of a slot, without asking the driver.
+    pub(super) fn is_slot(&self, slice: &MemorySlice) -> bool {
+        let state = self.state.lock();
+        let Ring::There(ring) = &state.ring else { return false };
+        let at = slice.address().addr().wrapping_sub(ring.whole().address().addr());
+        at.checked_add(slice.len()).is_some_and(|end| end <= ring.len())
     }
 }
 
@@ -253,8 +273,9 @@ struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        state.free.push(self.number);
-        self.shared.wake_slot_waiters(&mut state);
+        // After a fork, a thread that is not there may hold the lock.
+        if self.shared.context.driver.check_fork().is_ok() {
+            self.shared.change(|state| state.free.push(self.number));
+        }
     }
 }

@@ -129,15 +129,13 @@ impl Worker {
             .ok_or(CudaError::OutOfMemory { call: "cuMemHostAlloc", len: usize::MAX })
             .and_then(|len| pinned(&self.shared.context, len));
         drop(near);
-        let mut state = self.shared.state.lock();
-        match ring {
+        self.shared.change(|state| match ring {
             Ok(ring) => {
                 state.ring = Ring::There(ring);
                 state.free = (0..options.slots).rev().collect();
             }
             Err(error) => state.ring = Ring::Failed(error),
-        }
-        self.shared.wake_slot_waiters(&mut state);
+        });
     }
 
     /// Gives a job to the driver.
@@ -259,9 +257,7 @@ impl Worker {
     /// Ends a copy, whose memory has been let go of: for those that wait, or for the time limit, which has told them already.
     fn over(&self, flight: &Flight, outcome: &Result<(), CudaError>) {
         if !flight.complete(outcome.clone()) {
-            let mut state = self.shared.state.lock();
-            state.hung = state.hung.saturating_sub(1);
-            self.shared.wake_slot_waiters(&mut state);
+            self.shared.change(|state| state.hung = state.hung.saturating_sub(1));
         }
     }
 
@@ -276,12 +272,10 @@ impl Worker {
     /// Ends everything: the context is dead, and the GPU touches nothing any more.
     fn fail(&mut self, error: &CudaError) {
         tracing::error!("copies of GPU {} fail: {error}", self.shared.context.ordinal);
-        let jobs = {
-            let mut state = self.shared.state.lock();
+        let jobs = self.shared.change(|state| {
             state.broken = Some(error.clone());
-            self.shared.wake_slot_waiters(&mut state);
             std::mem::take(&mut state.jobs)
-        };
+        });
         for Job { work, after, flight } in jobs {
             self.give_back(&after);
             drop(work);

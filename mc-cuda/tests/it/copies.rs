@@ -198,6 +198,49 @@ fn slots_go_round_and_a_dropped_copy_keeps_its_own() {
     });
 }
 
+/// Wakes the thread that waits for a future.
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread, without a runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    loop {
+        if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+        std::thread::park();
+    }
+}
+
+#[test]
+fn copies_and_slots_are_futures_of_any_runtime() {
+    run(here!(), "delay_us=1000", |standin| {
+        let device = Cuda::load().unwrap().device(0).unwrap();
+        let copier = device.copier_with(CopierOptions::default().slots(1).slot_len(LEN)).unwrap();
+        let vram = device.allocate(LEN).unwrap();
+        standin.poke(vram.address(), &[4; LEN]);
+        let pieces = vram.piece(0..LEN).unwrap();
+        for _ in 0..20 {
+            let slot = block_on(copier.slot()).unwrap().whole();
+            slot.copy_from(0, &[0; LEN]).unwrap();
+            let copy = copier.read(&pieces, &slot, Order::Now);
+            block_on(copy.queued()).unwrap();
+            block_on(copy).unwrap();
+            assert_eq!(slot.to_vec(), [4; LEN]);
+            // The next slot is this one, when its copy has ended.
+            drop(copier.read(&pieces, &slot, Order::Now));
+        }
+    });
+}
+
 #[test]
 fn the_context_of_the_caller_stays_current() {
     run(here!(), "", |standin| {
