@@ -303,8 +303,18 @@ impl StagedMemory for VramBuffer {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Owner::Own = self.owner {
-            self.device.context().free(self.address);
+        let Owner::Own = self.owner else { return };
+        let (context, address) = (Arc::clone(self.device.context()), self.address);
+        if context.driver.check_fork().is_err() || !self.device.is_hung() {
+            context.free(address);
+            return;
+        }
+        // The driver waits for the GPU, which may hang: the caller does not.
+        let freed = std::thread::Builder::new()
+            .name("mc-cuda-free".into())
+            .spawn(move || context.free(address));
+        if let Err(error) = freed {
+            tracing::warn!("a buffer in VRAM is lost: no thread to free it: {error}");
         }
     }
 }

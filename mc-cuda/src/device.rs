@@ -69,14 +69,21 @@ impl Cuda {
     /// [`CudaError::Failed`] when there is none, or it cannot be used.
     pub fn device(&self, number: usize) -> Result<CudaDevice, CudaError> {
         self.driver.check_fork()?;
-        let mut devices = DEVICES.lock();
-        if let Some(inner) = devices.get(&number).and_then(Weak::upgrade) {
+        if let Some(inner) = DEVICES.lock().get(&number).and_then(Weak::upgrade) {
             return Ok(CudaDevice { inner });
         }
+        // Without the lock: a GPU that hangs holds up no other.
         let context = Arc::new(Context::of(Arc::clone(&self.driver), number)?);
-        let inner = Arc::new(Inner { context, copier: OnceLock::new(), starting: Mutex::new(()) });
-        devices.insert(number, Arc::downgrade(&inner));
-        Ok(CudaDevice { inner })
+        let ours = Arc::new(Inner { context, copier: OnceLock::new(), starting: Mutex::new(()) });
+        let theirs = {
+            let mut devices = DEVICES.lock();
+            let theirs = devices.get(&number).and_then(Weak::upgrade);
+            if theirs.is_none() {
+                devices.insert(number, Arc::downgrade(&ours));
+            }
+            theirs
+        };
+        Ok(CudaDevice { inner: theirs.unwrap_or(ours) })
     }
 
     /// The GPU with this identity.
@@ -176,6 +183,11 @@ impl CudaDevice {
         }
         let copier = Copier::start(self.context(), CopierOptions::default())?;
         Ok(self.inner.copier.get_or_init(|| copier))
+    }
+
+    /// Returns whether a copy of the GPU's copier hangs.
+    pub(crate) fn is_hung(&self) -> bool {
+        self.inner.copier.get().is_some_and(Copier::is_hung)
     }
 
     /// A copier with settings, threads and slots of its own.

@@ -263,7 +263,8 @@ impl Driver {
         if let Some(driver) = DRIVER.get() {
             return driver.check_fork().is_ok().then(|| Arc::clone(driver));
         }
-        let _one_at_a_time = LOADING.lock();
+        // Another thread that loads it may take long, or hang.
+        let _one_at_a_time = LOADING.try_lock()?;
         if let Some(driver) = DRIVER.get() {
             return Some(Arc::clone(driver));
         }

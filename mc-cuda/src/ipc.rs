@@ -174,6 +174,9 @@ struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        if self.device.context().driver.check_fork().is_err() {
+            return;
+        }
         {
             let mut opened = OPENED.lock();
             let key = (self.device.ordinal(), self.handle);
@@ -185,9 +188,8 @@ impl Drop for Opened {
             // SAFETY: the address is that of the opened memory, which nothing here uses any more.
             unsafe { (functions.ipc_close)(self.address) }
         });
-        match closed {
-            Ok(()) | Err(CudaError::Forked) => {}
-            Err(error) => tracing::warn!("memory of another process stays open: {error}"),
+        if let Err(error) = closed {
+            tracing::warn!("memory of another process stays open: {error}");
         }
     }
 }

@@ -16,8 +16,9 @@ const DEVICE: u32 = 2;
 const STREAM: i32 = 1;
 const ANY: i32 = 3;
 
-/// `CUDA_ERROR_INVALID_VALUE`.
+/// `CUDA_ERROR_INVALID_VALUE` and `CUDA_ERROR_NOT_SUPPORTED`.
 const INVALID_VALUE: i32 = 1;
+const NOT_SUPPORTED: i32 = 801;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -83,7 +84,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// All pieces by one call; `None` where the driver has none for that.
+    /// All pieces by one call; `None` where the driver has none for that, or not for this GPU.
     fn queue_batch(&self) -> Option<Result<(), CudaError>> {
         let functions = &self.driver.functions;
         if functions.batch.is_none() && functions.batch_failing.is_none() {
@@ -137,6 +138,9 @@ impl Copy<'_> {
                 )
             }
         };
+        if code == NOT_SUPPORTED {
+            return None;
+        }
         let len = sizes.iter().sum();
         Some(self.driver.check("cuMemcpyBatchAsync", len, code))
     }

@@ -200,6 +200,11 @@ impl Copier {
         }
     }
 
+    /// Returns whether a copy hangs.
+    pub(crate) fn is_hung(&self) -> bool {
+        self.shared().state.lock().hung > 0
+    }
+
     /// Returns whether a copy hangs, or the context is lost.
     #[must_use]
     pub fn is_broken(&self) -> bool {

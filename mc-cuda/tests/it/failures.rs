@@ -1,11 +1,12 @@
 //! Failures of the driver and of the GPU, each with its error.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mc_cuda::{Copier, CopierOptions, Cuda, CudaDevice, CudaError, Order, VramBuffer};
 use mc_memory::MemorySlice;
 
-use crate::standin::{here, run};
+use crate::standin::{here, run, run_with};
 
 const LEN: usize = 4096;
 
@@ -28,13 +29,45 @@ fn set_up(limit: Duration) -> Setup {
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_driver_that_is_too_old_or_missing_is_told() {
+fn a_driver_without_a_gpu_is_told() {
     run(here!(), "devices=0", |_| {
         let error = Cuda::load().unwrap_err();
         assert!(
             matches!(&error, CudaError::Failed { call: "cuInit", code, .. } if code.number == 100),
             "{error}"
         );
+    });
+}
+
+#[test]
+fn a_library_that_lacks_a_function_is_too_old() {
+    run_with(here!(), &system_library(), || {
+        let error = Cuda::load().unwrap_err();
+        assert_eq!(error, CudaError::OldDriver { function: "cuInit" });
+        assert!(error.to_string().contains("newer"), "{error}");
+        assert!(Cuda::loaded().is_none());
+    });
+}
+
+/// A library that is no driver: that of the standard functions of C, which every process has.
+fn system_library() -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let paths = maps.lines().filter_map(|line| line.split_once('/'));
+    let mut paths = paths.map(|(_, path)| PathBuf::from("/").join(path));
+    paths.find(|path| path.to_string_lossy().contains("libc")).unwrap()
+}
+
+#[test]
+fn a_batch_that_the_driver_does_not_support_is_copied_piece_by_piece() {
+    run(here!(), "", |standin| {
+        let setup = set_up(LONG);
+        standin.poke(setup.vram.address(), &[3; 500]);
+        let pieces = setup.vram.pieces([0..100, 200..250]).unwrap();
+        let slot = setup.slot.part(0, 150).unwrap();
+        standin.inject("fail=cuMemcpyBatchAsync:1:801");
+        setup.copier.read(&pieces, &slot, Order::Now).wait().unwrap();
+        assert_eq!(slot.to_vec(), [3; 150]);
+        assert_eq!(standin.calls("cuMemcpyDtoHAsync_v2"), 2);
     });
 }
 

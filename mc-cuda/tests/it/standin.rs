@@ -1,7 +1,7 @@
 //! Processes that have the stand-in for a driver, and its functions for tests.
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr;
 
@@ -20,15 +20,24 @@ pub(crate) use here;
 
 /// Runs the body in a process that finds the stand-in, and checks that it did nothing wrong and left nothing behind.
 pub(crate) fn run(name: &str, settings: &str, body: impl FnOnce(&Standin)) {
-    if std::env::var_os(INSIDE).is_some() {
-        let standin = Standin::open();
-        body(&standin);
-        assert_eq!(standin.violations(), Vec::<String>::new());
-        assert_eq!(standin.live(), [0; 5], "allocations, pinned, streams, events, contexts");
-        return;
+    if std::env::var_os(INSIDE).is_none() {
+        return run_inside(name, settings, &library());
     }
+    let standin = Standin::open();
+    body(&standin);
+    assert_eq!(standin.violations(), Vec::<String>::new());
+    assert_eq!(standin.live(), [0; 5], "allocations, pinned, streams, events, contexts");
+}
+
+/// Runs the body in a process that finds this library in place of the driver.
+pub(crate) fn run_with(name: &str, library: &Path, body: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() { body() } else { run_inside(name, "", library) }
+}
+
+/// Runs a test in a process of its own.
+fn run_inside(name: &str, settings: &str, library: &Path) {
     let folder = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(library(), folder.path().join("libcuda.so.1")).unwrap();
+    std::os::unix::fs::symlink(library, folder.path().join("libcuda.so.1")).unwrap();
     let mut process = Command::new(std::env::current_exe().unwrap());
     process.args(["--exact", name, "--nocapture", "--test-threads=1"]);
     process.env("LD_LIBRARY_PATH", folder.path());
