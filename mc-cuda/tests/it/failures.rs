@@ -187,12 +187,18 @@ fn a_copy_that_hangs_ends_for_its_caller_and_its_slot_stays_away() {
             }
         };
         assert_eq!(again.whole().address(), address);
-        copier.read(&pieces, &again.whole(), Order::Now).wait().unwrap();
+        // On a busy machine a copy may take as long as the limit.
+        loop {
+            match copier.read(&pieces, &again.whole(), Order::Now).wait() {
+                Ok(()) => break,
+                Err(error) => assert_eq!(error, hung),
+            }
+        }
     });
 }
 
 #[test]
-fn a_call_that_does_not_return_holds_up_nobody() {
+fn a_call_that_does_not_return_holds_up_no_other() {
     run(here!(), "", |standin| {
         let limit = Duration::from_millis(50);
         let Setup { slot, vram, copier, device } = set_up(limit);
