@@ -58,7 +58,14 @@ impl BufferPool {
     pub fn new(capacity: usize) -> Result<Self, MemoryError> {
         let whole = Memory::allocate(capacity)?;
         whole.populate_ahead(AHEAD);
-        Ok(Self { whole, space: SharedAllocator::new(OffsetAllocator::new(capacity as u64)) })
+        Ok(Self::of(whole))
+    }
+
+    /// A pool of the memory of a block, which nothing else uses: pinned memory, for example.
+    #[must_use]
+    pub fn of(whole: Memory) -> Self {
+        let space = SharedAllocator::new(OffsetAllocator::new(whole.len() as u64));
+        Self { whole, space }
     }
 
     /// A block of `len` bytes of unspecified content; `None` when there is no room for it

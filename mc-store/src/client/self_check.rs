@@ -120,7 +120,7 @@ impl SelfCheck {
         let was = (segments.is_cut_off(), segments.is_unproven());
         let (was_cut_off, _) = was;
         match &looked {
-            Ok((_, took)) => took.into_iter().for_each(|time| self.took(*time)),
+            Ok((_, took)) => took.iter().for_each(|time| self.took(*time)),
             Err(_) if self.has_worked => self.took(TIMEOUT),
             Err(_) => {}
         }

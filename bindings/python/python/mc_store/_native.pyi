@@ -7,6 +7,7 @@ from typing import (
     ClassVar,
     Literal,
     Never,
+    Protocol,
     Self,
     SupportsIndex,
     TypeAlias,
@@ -16,7 +17,7 @@ from typing import (
     overload,
 )
 
-from typing_extensions import Buffer as _BytesLike
+from typing_extensions import Buffer as _HostBytes
 from typing_extensions import disjoint_base
 
 from mc_store import reports
@@ -26,6 +27,14 @@ __version__: str
 
 _Uuid = tuple[int, int]
 
+class _DeviceArray(Protocol):
+    """An array in memory of a GPU."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+_BytesLike: TypeAlias = _HostBytes | _DeviceArray
+
 @disjoint_base
 class Store:
     """The base class of ``MooncakeDistributedStore``: everything but tensors."""
@@ -33,6 +42,8 @@ class Store:
     def __new__(cls, *args: object, **kwargs: object) -> Self: ...
     @property
     def _local_buffer_size(self) -> int: ...
+    @staticmethod
+    def _copy_from_device(to: int, ptr: int, size: int) -> int | None: ...
     # Written by backend/mc_stub.py:
     def register_buffer(self, buffer_ptr: int, size: int) -> int: ...
     def unregister_buffer(self, buffer_ptr: int) -> int: ...

@@ -81,6 +81,11 @@ impl Failure {
         Self { class: class_of(code), code, message, retryable: false, key: None, note: None }
     }
 
+    /// The memory of a GPU could not be copied.
+    pub(super) fn of_device() -> Self {
+        Self::plain(ErrorCode::InvalidParams, UNCOPIED.into())
+    }
+
     /// Adds the key of the object that the call was about.
     fn about(self, key: &str) -> Self {
         Self { key: Some(key.to_owned()), ..self }
@@ -123,6 +128,9 @@ impl From<Failure> for PyErr {
         })
     }
 }
+
+/// The message of a failure whose cause stands in the log.
+pub(super) const UNCOPIED: &str = "the memory of the GPU cannot be copied; the log says why";
 
 /// Adds the object's key to an error.
 pub(super) trait About<T> {

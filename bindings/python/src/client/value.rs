@@ -7,6 +7,7 @@
 use std::ptr::NonNull;
 
 use bytes::Bytes;
+use mc_cuda::EngineStream;
 use mc_transport::{Memory, MemorySlice, Source};
 use parking_lot::Mutex;
 use pyo3::buffer::PyUntypedBuffer;
@@ -16,7 +17,9 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMemoryView};
 
 use super::buffer::Buffer;
+use super::failure::{Failure, UNCOPIED};
 use crate::fork::PerProcess;
+use crate::memory::{self, DeviceMemory, DeviceObject};
 
 /// Buffers that are no longer used and are still to be released to Python.
 static UNUSED: PerProcess<Mutex<Vec<PyUntypedBuffer>>> = PerProcess::new();
@@ -97,17 +100,38 @@ impl<'py> FromPyObject<'_, 'py> for Value {
         if let Ok(buffer) = object.cast::<Buffer>() {
             return Ok(Self::Bytes(buffer.get().bytes().clone()));
         }
+        if let Some(DeviceObject { memory, stream, .. }) = DeviceObject::of(&object)? {
+            // Its bytes of now: what the engine does with them later is not stored.
+            let gathered = object.py().detach(|| memory::gather(&[memory], stream));
+            let gathered = gathered.map_err(|_| uncopied())?.into_iter().next();
+            return Ok(gathered.map_or_else(|| Self::Bytes(Bytes::new()), Self::Memory));
+        }
         borrow(bytes_like(object)?).map(Self::Memory)
     }
 }
 
 /// A writable buffer to read into.
 #[derive(Clone, Debug)]
-pub(super) struct Target(MemorySlice);
+pub(super) struct Target {
+    slice: MemorySlice,
+    /// The memory of a GPU that the bytes are for, and the stream that may be using it; they are read into pinned
+    /// memory first.
+    device: Option<(DeviceMemory, Option<EngineStream>)>,
+}
 
 impl Target {
-    pub(super) fn into_slice(self) -> MemorySlice {
-        self.0
+    /// The memory to read into.
+    pub(super) fn slice(&self) -> &MemorySlice {
+        &self.slice
+    }
+
+    /// Copies the first `len` bytes, which have been read, to where they are for.
+    pub(super) async fn land(&self, len: u64) -> Result<u64, Failure> {
+        let Some((device, stream)) = &self.device else { return Ok(len) };
+        let read = usize::try_from(len).ok().and_then(|len| self.slice.part(0, len));
+        let read = read.expect("no more is read than there is room for");
+        let landed = memory::land(&read, std::slice::from_ref(device), *stream).await;
+        landed.map(|()| len).map_err(|_| Failure::of_device())
     }
 }
 
@@ -115,12 +139,25 @@ impl<'py> FromPyObject<'_, 'py> for Target {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let read_only = || PyValueError::new_err("the buffer is read-only; give a writable one");
+        if let Some(DeviceObject { memory, stream, is_read_only }) = DeviceObject::of(&object)? {
+            if is_read_only {
+                return Err(read_only());
+            }
+            let staged = object.py().detach(|| memory::stage(&memory, memory.len()));
+            let slice = staged.map_err(|_| uncopied())?.whole();
+            return Ok(Self { slice, device: Some((memory, stream)) });
+        }
         let buffer = bytes_like(object)?;
         if buffer.readonly() {
-            return Err(PyValueError::new_err("the buffer is read-only; give a writable one"));
+            return Err(read_only());
         }
-        borrow(buffer).map(Self)
+        Ok(Self { slice: borrow(buffer)?, device: None })
     }
+}
+
+fn uncopied() -> PyErr {
+    PyValueError::new_err(UNCOPIED)
 }
 
 fn bytes_like(object: Borrowed<'_, '_, PyAny>) -> PyResult<PyUntypedBuffer> {

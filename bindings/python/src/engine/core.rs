@@ -195,7 +195,7 @@ impl Engine {
         if let Some(len) = notify.as_ref().and_then(Notify::excess) {
             return Err(EngineError::NotifyTooLong { len, max: MAX_TEXT });
         }
-        let work = Work::new(access, pairs, &self.regions.lookup())?;
+        let work = Work::new(access, pairs, &self.regions.lookup())?.stage()?;
         let peer = self.peers.find(session)?;
         self.wait(async {
             self.transfer_with(&peer).run(&work).await?;
@@ -217,7 +217,7 @@ impl Engine {
         access: Access,
         pairs: &[Pair],
     ) -> Result<u64, EngineError> {
-        let work = Work::new(access, pairs, &self.regions.lookup())?;
+        let work = Work::new(access, pairs, &self.regions.lookup())?.stage()?;
         let peer = self.peers.find(session)?;
         if peer.known().is_none() {
             self.wait(peer.describe())?;

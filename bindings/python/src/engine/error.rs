@@ -43,10 +43,13 @@ pub(crate) enum EngineError {
     Impossible { address: usize, len: usize },
     /// Memory that this process cannot read.
     #[error(
-        "the {len} bytes at {address:#x} are not mapped, or are memory of a device such as a GPU, \
-         which this engine cannot transfer; copy them to memory of the host"
+        "the {len} bytes at {address:#x} are not mapped, or are memory of a device, such as a GPU, whose \
+         driver this process has not loaded"
     )]
     NotMapped { address: usize, len: usize },
+    /// Memory of a GPU whose bytes could not be copied; why stands in the log.
+    #[error("the memory of a GPU at {address:#x} cannot be copied")]
+    Device { address: usize },
     /// Memory that is registered already.
     #[error("the {len} bytes at {address:#x} are registered already, at least in part")]
     Overlaps { address: usize, len: usize },

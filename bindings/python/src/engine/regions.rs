@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::error::EngineError;
 use super::ranges::{MAX_RANGES, Range, Ranges};
-use crate::memory::{Borrows, Buffers, HostMemory, Lookup, RegisterError, Removed};
+use crate::memory::{Borrows, Buffers, DeviceMemory, HostMemory, Lookup, RegisterError, Removed};
 
 /// Registered memory by its first address.
 #[derive(Default)]
@@ -90,6 +90,13 @@ impl Closing {
 impl Regions {
     /// Opens the caller's memory.
     pub(super) fn open(&self, node: &Node, address: usize, len: usize) -> Result<(), EngineError> {
+        let on_device = match len {
+            0 => None,
+            _ => DeviceMemory::find(address, len).map_err(|_| EngineError::Device { address })?,
+        };
+        if let Some(memory) = on_device {
+            return self.open_device(node, address, memory);
+        }
         // Not opened as memory that processes share: those that have mapped it could still write
         // it when its registration has ended.
         let kept = HostMemory::find(address, len);
@@ -99,6 +106,22 @@ impl Regions {
             RegisterError::Overlaps => EngineError::Overlaps { address, len },
         })?;
         self.insert(node, &memory, address, Origin::Caller { _kept: kept })
+    }
+
+    /// Opens memory of a GPU, which peers reach through pinned memory of the host.
+    fn open_device(
+        &self,
+        node: &Node,
+        address: usize,
+        memory: DeviceMemory,
+    ) -> Result<(), EngineError> {
+        let len = memory.len();
+        let staging = memory.staging().map_err(|_| EngineError::Device { address })?;
+        let overlaps = |_| EngineError::Overlaps { address, len };
+        self.buffers.add_device(address, memory).map_err(overlaps)?;
+        let register = || Ok(node.register_staged(&staging, Access::ReadWrite, None)?);
+        let inserted = self.insert_opened(address, len, register, Origin::Caller { _kept: None });
+        inserted.inspect_err(|_| drop(self.buffers.remove(address)))
     }
 
     /// Allocates memory that processes of this host can share, opens it, and returns its address.
@@ -133,6 +156,16 @@ impl Regions {
     ) -> Result<(), EngineError> {
         let (memory, len) = (slice.memory(), slice.len());
         let access = if memory.is_writable() { Access::ReadWrite } else { Access::Read };
+        self.insert_opened(address, len, || Ok(node.register(memory, access)?), origin)
+    }
+
+    fn insert_opened(
+        &self,
+        address: usize,
+        len: usize,
+        register: impl FnOnce() -> Result<Region, EngineError>,
+        origin: Origin,
+    ) -> Result<(), EngineError> {
         let mut open = self.open.lock();
         if open.by_address.len() >= MAX_RANGES {
             return Err(EngineError::TooManyRanges { max: MAX_RANGES });
@@ -140,7 +173,7 @@ impl Regions {
         if open.closing.values().any(|closing| closing.may_touch(address, len)) {
             return Err(EngineError::Overlaps { address, len });
         }
-        let region = node.register(memory, access)?;
+        let region = register()?;
         let number = open.count;
         open.count += 1;
         open.by_address.insert(address, Opened { region, len, number, origin });
@@ -223,6 +256,11 @@ impl Regions {
 pub(super) struct LocalMemory<'a>(Lookup<'a>);
 
 impl LocalMemory<'_> {
+    /// Returns the `len` bytes of a GPU's memory at `address`, if one registration has all of them.
+    pub(super) fn device(&self, address: usize, len: usize) -> Option<DeviceMemory> {
+        self.0.device(address, len)
+    }
+
     /// Returns the pieces of registered memory that the `len` bytes at `address` consist of:
     /// several where registrations adjoin.
     pub(super) fn pieces(

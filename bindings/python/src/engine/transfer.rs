@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::error::EngineError;
 use super::peer::{Described, Peer};
 use super::regions::LocalMemory;
+use crate::memory::{self, DeviceMemory};
 
 /// The time that operations get to end after the time limit of their transfer. Links give up a peer
 /// that makes no progress by then.
@@ -33,6 +34,8 @@ pub(super) struct Pair {
 pub(super) struct Work {
     access: Access,
     pairs: Vec<(Vec<MemorySlice>, Pair)>,
+    /// Memory of GPUs, with the pair that it belongs to: its bytes are in that pair's pinned memory.
+    on_device: Vec<(usize, DeviceMemory)>,
 }
 
 impl Work {
@@ -43,16 +46,48 @@ impl Work {
         pairs: &[Pair],
         local: &LocalMemory<'_>,
     ) -> Result<Self, EngineError> {
-        let with_memory = |pair: &Pair| {
+        let mut on_device = Vec::new();
+        let with_memory = |(nth, pair): (usize, &Pair)| {
             let Pair { local: address, len, .. } = *pair;
+            if let Some(memory) = local.device(address, len) {
+                on_device.push((nth, memory));
+                return Ok((Vec::new(), *pair));
+            }
             let pieces = local.pieces(address, len)?;
             if access == Access::Read && !pieces.iter().all(MemorySlice::is_writable) {
                 return Err(EngineError::LocalReadOnly { address, len });
             }
             Ok((pieces, *pair))
         };
-        let pairs = pairs.iter().filter(|pair| pair.len > 0).map(with_memory);
-        Ok(Self { access, pairs: pairs.collect::<Result<_, _>>()? })
+        let pairs = pairs.iter().filter(|pair| pair.len > 0).enumerate().map(with_memory);
+        let pairs = pairs.collect::<Result<_, _>>()?;
+        Ok(Self { access, pairs, on_device })
+    }
+
+    /// Gives the ranges of GPUs' memory their pinned memory, with the bytes that are to be written. Blocks until they
+    /// are there.
+    pub(super) fn stage(mut self) -> Result<Self, EngineError> {
+        for (nth, device) in &self.on_device {
+            let failed = |_| EngineError::Device { address: self.pairs[*nth].1.local };
+            device.verify().map_err(failed)?;
+            let staged = match self.access {
+                Access::Write => memory::gather(std::slice::from_ref(device), None),
+                _ => memory::stage(device, device.len()).map(|staged| vec![staged.whole()]),
+            };
+            self.pairs[*nth].0 = staged.map_err(failed)?;
+        }
+        Ok(self)
+    }
+
+    /// Copies what was read for GPUs' memory there.
+    async fn land(&self) -> Result<(), EngineError> {
+        let of_read = self.on_device.iter().filter(|_| self.access == Access::Read);
+        for (nth, device) in of_read {
+            let (staged, pair) = &self.pairs[*nth];
+            let landed = memory::land(&staged[0], std::slice::from_ref(device), None).await;
+            landed.map_err(|_| EngineError::Device { address: pair.local })?;
+        }
+        Ok(())
     }
 
     /// Returns whether there are no bytes to transfer.
@@ -149,6 +184,11 @@ impl Transfer<'_> {
         if work.is_empty() {
             return Ok(());
         }
+        self.move_all(work).await?;
+        work.land().await
+    }
+
+    async fn move_all(&self, work: &Work) -> Result<(), EngineError> {
         let deadline = Instant::now() + self.timeout;
         let Some(known) = self.peer.known() else {
             let known = self.describe(deadline).await?;

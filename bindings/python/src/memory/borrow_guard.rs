@@ -8,11 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use mc_transport::{Memory, Source};
 use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMemoryView};
 
 use super::borrows::Borrows;
+use super::device::{DeviceObject, gather};
 
 /// Time limit of [`BorrowGuard::release`] for borrows that outlive their call: the connections drop
 /// them a moment later, but an interrupted put continues.
@@ -34,6 +36,15 @@ impl BorrowGuard {
     pub(crate) fn borrow(&mut self, object: &Bound<'_, PyAny>) -> PyResult<Source> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(shared(bytes));
+        }
+        if let Some(found) = DeviceObject::of(object)? {
+            let gathered = object.py().detach(|| gather(&[found.memory], found.stream));
+            let gathered = gathered
+                .map_err(|_| PyValueError::new_err("the memory of the GPU cannot be copied"))?;
+            return Ok(gathered
+                .into_iter()
+                .next()
+                .map_or_else(|| Bytes::new().into(), Source::from));
         }
         // A view of the object describes its buffer completely, also where the object itself
         // leaves fields out, as arrays of ctypes do.

@@ -8,6 +8,7 @@ use std::io;
 use bytes::Bytes;
 use libc::{c_void, iovec};
 
+use super::device::{DeviceMemory, gather, scatter, stage};
 use super::maps;
 use crate::error::Failure;
 
@@ -37,8 +38,9 @@ pub(crate) fn copy_in(address: usize, len: usize) -> Result<Bytes, Failure> {
     }
     let ours: *mut u8 = bytes.spare_capacity_mut().as_mut_ptr().cast();
     // SAFETY: the vector has room for `len` bytes from `ours` on.
-    unsafe { copy(Direction::In, ours, address, len) }
-        .map_err(|why| unusable(address, len, &why))?;
+    if let Err(why) = unsafe { copy(Direction::In, ours, address, len) } {
+        return of_device(address, len)?.ok_or_else(|| unusable(address, len, &why));
+    }
     // SAFETY: `copy` has filled the first `len` bytes.
     unsafe { bytes.set_len(len) };
     Ok(bytes.into())
@@ -48,13 +50,34 @@ pub(crate) fn copy_in(address: usize, len: usize) -> Result<Bytes, Failure> {
 pub(crate) fn copy_out(bytes: &[u8], address: usize) -> Result<(), Failure> {
     let ours = bytes.as_ptr().cast_mut();
     // SAFETY: `copy` only reads `ours` with `Direction::Out`, and all `len()` bytes are valid.
-    unsafe { copy(Direction::Out, ours, address, bytes.len()) }
-        .map_err(|why| unusable(address, bytes.len(), &why))
+    match unsafe { copy(Direction::Out, ours, address, bytes.len()) } {
+        Ok(()) => Ok(()),
+        Err(why) => match DeviceMemory::find(address, bytes.len())? {
+            Some(memory) => to_device(bytes, &memory),
+            None => Err(unusable(address, bytes.len(), &why)),
+        },
+    }
 }
 
-/// Rejects memory whose first or last byte this process cannot read, such as that of a device.
+/// Returns a copy of the `len` bytes at `address`, if they are a GPU's.
+fn of_device(address: usize, len: usize) -> Result<Option<Bytes>, Failure> {
+    let Some(memory) = DeviceMemory::find(address, len)? else { return Ok(None) };
+    let gathered = gather(&[memory], None)?;
+    Ok(Some(gathered[0].to_vec().into()))
+}
+
+fn to_device(bytes: &[u8], memory: &DeviceMemory) -> Result<(), Failure> {
+    let staged = stage(memory, bytes.len())?.whole();
+    staged.copy_from(0, bytes).map_err(|why| Failure::refuse(format_args!("{why}")))?;
+    scatter(&staged, std::slice::from_ref(memory), None)
+}
+
+/// Rejects memory whose first or last byte neither this process nor a GPU can read.
 pub(crate) fn check_mapped(address: usize, len: usize) -> Result<(), Failure> {
     let Some(behind) = len.checked_sub(1) else { return Ok(()) };
+    if DeviceMemory::find(address, len)?.is_some() {
+        return Ok(());
+    }
     for at in [Some(address), address.checked_add(behind)] {
         let mut byte = 0;
         let readable = match at {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use mc_transport::{Memory, MemorySlice};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::borrows::Borrows;
+use super::device::DeviceMemory;
 use super::maps;
 
 /// Time limit of [`Removed::settle`] for transfers that still use the memory.
@@ -29,9 +31,32 @@ pub(crate) enum RegisterError {
 #[derive(Debug, Default)]
 pub(crate) struct Buffers(RwLock<BTreeMap<usize, Registered>>);
 
+/// Memory as it was registered.
+#[derive(Clone, Debug)]
+enum Whole {
+    Host(MemorySlice),
+    Device(DeviceMemory),
+}
+
+impl Whole {
+    fn len(&self) -> usize {
+        match self {
+            Self::Host(slice) => slice.len(),
+            Self::Device(memory) => memory.len(),
+        }
+    }
+
+    fn host(&self) -> Option<&MemorySlice> {
+        match self {
+            Self::Host(slice) => Some(slice),
+            Self::Device(_) => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Registered {
-    whole: MemorySlice,
+    whole: Whole,
     /// Borrows of the caller's memory. Memory that this library allocated frees itself after its
     /// last use, so its borrows are not counted.
     borrows: Borrows,
@@ -43,7 +68,7 @@ impl Registered {
     /// Returns `len` bytes of the memory from `start` on, as a block that counts as a use until the
     /// last handle, slice and transfer of it is gone.
     fn part(&self, start: usize, len: usize) -> Option<MemorySlice> {
-        let part = self.whole.part(start, len)?;
+        let part = self.whole.host()?.part(start, len)?;
         Some(part.into_memory(self.uses.begin()).whole())
     }
 }
@@ -84,17 +109,36 @@ impl Buffers {
                 memory.whole()
             }
         };
+        self.insert(address..end, Whole::Host(whole.clone()), borrows)?;
+        Ok(whole)
+    }
+
+    /// Registers memory of a GPU. It is the caller's, and moves by copies that have ended when a call returns.
+    pub(crate) fn add_device(
+        &self,
+        address: usize,
+        memory: DeviceMemory,
+    ) -> Result<(), RegisterError> {
+        let end = address.checked_add(memory.len()).ok_or(RegisterError::Impossible)?;
+        self.insert(address..end, Whole::Device(memory), Borrows::default())
+    }
+
+    fn insert(
+        &self,
+        range: Range<usize>,
+        whole: Whole,
+        borrows: Borrows,
+    ) -> Result<(), RegisterError> {
         let mut known = self.0.write();
         if known
-            .range(..end)
+            .range(..range.end)
             .next_back()
-            .is_some_and(|(&at, other)| at + other.whole.len() > address)
+            .is_some_and(|(&at, other)| at + other.whole.len() > range.start)
         {
             return Err(RegisterError::Overlaps);
         }
-        let uses = Borrows::default();
-        known.insert(address, Registered { whole: whole.clone(), borrows, uses });
-        Ok(whole)
+        known.insert(range.start, Registered { whole, borrows, uses: Borrows::default() });
+        Ok(())
     }
 
     /// Removes the memory that begins at `address`; `None` if no registered memory begins there.
@@ -109,7 +153,8 @@ impl Buffers {
 
     /// Returns whether any part of a block is registered.
     pub(crate) fn contains_part_of(&self, block: &Memory) -> bool {
-        self.0.read().values().any(|known| known.whole.memory().is_same(block))
+        let known = self.0.read();
+        known.values().filter_map(|it| it.whole.host()).any(|it| it.memory().is_same(block))
     }
 
     /// Returns what uses the memory that begins at `address`; `None` if no registered memory begins
@@ -131,7 +176,16 @@ impl Lookup<'_> {
     /// Returns the `len` bytes at `address`; `None` unless one registration covers all of them.
     pub(crate) fn find(&self, address: usize, len: usize) -> Option<MemorySlice> {
         let (&first, Registered { whole, .. }) = self.0.range(..=address).next_back()?;
-        whole.part(address - first, len)
+        whole.host()?.part(address - first, len)
+    }
+
+    /// Returns the `len` bytes of a GPU at `address`; `None` unless one registration covers all of them.
+    pub(crate) fn device(&self, address: usize, len: usize) -> Option<DeviceMemory> {
+        let (&first, Registered { whole, .. }) = self.0.range(..=address).next_back()?;
+        match whole {
+            Whole::Device(memory) => memory.part(address - first, len),
+            Whole::Host(_) => None,
+        }
     }
 
     /// As [`find`](Self::find), counted among the [uses](Buffers::uses) of the memory.
@@ -168,9 +222,9 @@ impl Lookup<'_> {
 pub(crate) struct Removed(Registered);
 
 impl Removed {
-    /// Returns the block that the memory is part of.
-    pub(crate) fn memory(&self) -> &Memory {
-        self.0.whole.memory()
+    /// Returns the block that the memory is part of; `None` for a GPU's.
+    pub(crate) fn memory(&self) -> Option<&Memory> {
+        self.0.whole.host().map(MemorySlice::memory)
     }
 
     /// Waits, for a bounded time, until no transfer uses the memory, and returns whether that is so:

@@ -184,6 +184,11 @@ impl Backend {
         }
     }
 
+    /// Returns whether a node agent does the work.
+    pub(super) const fn is_thin(&self) -> bool {
+        self.own.is_none()
+    }
+
     /// Returns the member of the cluster; logs that `what` is not supported by a thin client.
     pub(super) fn own(&self, what: &str) -> Result<&blocking::Client, Failure> {
         self.own.as_ref().ok_or_else(|| {

@@ -11,14 +11,14 @@ use super::arguments::Size;
 use super::session::Session;
 use crate::error::Failure;
 use crate::interrupt::detached;
-use crate::memory::{HostMemory, Lookup, RegisterError, copy_in};
+use crate::memory::{DeviceMemory, HostMemory, Lookup, RegisterError, copy_in, copy_out, gather};
 
 #[pymethods]
 impl Store {
     /// register_buffer(self, buffer_ptr: int, size: int) -> int
     ///
     /// Registers the size bytes at buffer_ptr for transfers without a copy; transfers from and to
-    /// other memory copy. The memory must stay mapped until unregister_buffer or close has
+    /// other memory copy. Memory of a GPU can be registered, too: its values pass pinned memory of the host. The memory must stay mapped until unregister_buffer or close has
     /// returned. Read-only memory can only be put from. Returns 0, or -600 when the bytes are
     /// not mapped, some of them are registered already, or the store is not set up.
     fn register_buffer(&self, py: Python<'_>, buffer_ptr: Size, size: Size) -> PyResult<i32> {
@@ -49,6 +49,22 @@ impl Store {
         detached(py, || session.backend.let_end(&uses, limit))
     }
 
+    /// _copy_from_device(to: int, ptr: int, size: int) -> int | None
+    ///
+    /// Copies the size bytes at ptr to memory of the host, if they are a GPU's: returns 0, or -600 when
+    /// that fails. Returns None for other memory.
+    #[staticmethod]
+    #[pyo3(name = "_copy_from_device")]
+    fn copy_from_device(py: Python<'_>, to: Size, ptr: Size, size: Size) -> Option<i32> {
+        py.detach(|| {
+            let memory = DeviceMemory::find(ptr.0, size.0).transpose()?;
+            let copied = memory
+                .and_then(|memory| gather(&[memory], None))
+                .and_then(|gathered| copy_out(&gathered[0].to_vec(), to.0));
+            Some(copied.map_or_else(Failure::code, |()| 0))
+        })
+    }
+
     /// alloc_from_mem_pool(self, size: int) -> int
     ///
     /// Allocates size bytes of the pool that setup_dummy shares with the node agent, and returns
@@ -63,22 +79,31 @@ impl Store {
 
 impl Session {
     fn register(&self, address: usize, len: usize) -> Result<(), Failure> {
-        let shared = self.find_allocated(address, len).or_else(|| HostMemory::find(address, len));
-        let memory = self.buffers.add(address, len, shared).map_err(|why| {
+        let refused = |why| {
             let why = match why {
                 RegisterError::Impossible => "are not a valid range of addresses",
-                RegisterError::NotMapped => "are not mapped, or are memory of a device",
+                RegisterError::NotMapped => {
+                    "are not mapped, or are memory of a device without a driver"
+                }
                 RegisterError::Overlaps => "are registered already, at least in part",
             };
             Failure::refuse(format_args!("the {len} bytes at {address:#x} {why}"))
-        })?;
+        };
+        if len > 0
+            && let Some(memory) = DeviceMemory::find(address, len)?
+        {
+            return self.buffers.add_device(address, memory).map_err(refused);
+        }
+        let shared = self.find_allocated(address, len).or_else(|| HostMemory::find(address, len));
+        let memory = self.buffers.add(address, len, shared).map_err(refused)?;
         let registered = self.backend.register(memory.memory());
         registered.inspect_err(|_| drop(self.buffers.remove(address)))
     }
 
     fn unregister(&self, address: usize) -> Result<(), Failure> {
         let removed = self.buffers.remove(address).ok_or(Failure::INVALID_PARAMS)?;
-        let block = removed.memory();
+        // Copies of a GPU's memory have ended when their call has.
+        let Some(block) = removed.memory() else { return Ok(()) };
         let unregistered = if self.buffers.contains_part_of(block) || self.is_pool(block) {
             Ok(())
         } else {
@@ -127,10 +152,27 @@ impl Session {
         address: usize,
         len: usize,
     ) -> Result<Located, Failure> {
+        if let Some(memory) = self.on_device(lookup, address, len)? {
+            return Ok(Located::OnDevice(memory));
+        }
         Ok(match self.in_place(lookup, address, len)? {
             Some(slice) => Located::InPlace(slice),
             None => Located::Elsewhere { address, len },
         })
+    }
+
+    /// Returns the `len` bytes at `address`, if they are a GPU's, registered or not.
+    pub(super) fn on_device(
+        &self,
+        lookup: &Lookup<'_>,
+        address: usize,
+        len: usize,
+    ) -> Result<Option<DeviceMemory>, Failure> {
+        match lookup.device(address, len) {
+            Some(memory) => memory.verify().map(|()| Some(memory)),
+            None if lookup.covers(address, len) => Ok(None),
+            None => DeviceMemory::find(address, len),
+        }
     }
 }
 
@@ -138,17 +180,33 @@ impl Session {
 pub(super) enum Located {
     /// In memory that the store reaches.
     InPlace(MemorySlice),
+    /// In memory of a GPU.
+    OnDevice(DeviceMemory),
     /// At an address that may be wrong.
     Elsewhere { address: usize, len: usize },
 }
 
 impl Located {
-    /// Returns the bytes as the source of a put; copies them if the store does not reach them, which
-    /// takes as long as they are many: not while a [`Lookup`] keeps other threads from registering.
-    pub(super) fn into_source(self) -> Result<Source, Failure> {
-        match self {
-            Self::InPlace(slice) => Ok(slice.into()),
-            Self::Elsewhere { address, len } => copy_in(address, len).map(Source::from),
+    /// Returns the pieces as the sources of a put; copies those that the store does not reach, which takes as long as
+    /// they are many: not while a [`Lookup`] keeps other threads from registering. Neighbouring pieces of a GPU become
+    /// one.
+    pub(super) fn into_sources(pieces: Vec<Self>) -> Result<Vec<Source>, Failure> {
+        let (mut sources, mut on_device) = (Vec::with_capacity(pieces.len()), Vec::new());
+        for piece in pieces {
+            let source = match piece {
+                Self::OnDevice(memory) => {
+                    on_device.push(memory);
+                    continue;
+                }
+                Self::InPlace(slice) => slice.into(),
+                Self::Elsewhere { address, len } => copy_in(address, len)?.into(),
+            };
+            sources.extend(
+                gather(&std::mem::take(&mut on_device), None)?.into_iter().map(Source::from),
+            );
+            sources.push(source);
         }
+        sources.extend(gather(&on_device, None)?.into_iter().map(Source::from));
+        Ok(sources)
     }
 }

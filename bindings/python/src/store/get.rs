@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use mc_store::GetInto;
+use mc_transport::MemorySlice;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -12,7 +13,10 @@ use super::handle::{BufferHandle, bytes_object};
 use super::in_place::BytesObjects;
 use super::session::Session;
 use crate::error::{Failure, count_of};
-use crate::memory::{check_mapped, copy_out};
+use crate::memory::{self, DeviceMemory, Lookup, check_mapped, copy_out};
+
+/// Bytes of pinned memory that a get takes at a time.
+const LONGEST_STAGED: usize = 64 << 20;
 
 /// Reads the values of many keys, and removes them or not.
 type ReadAll = fn(&Backend, &[&str]) -> Vec<Result<Bytes, Failure>>;
@@ -183,6 +187,11 @@ impl Session {
         if len == 0 {
             return Err(Failure::INVALID_PARAMS);
         }
+        if let Some(pieces) =
+            self.on_devices(&self.buffers.lookup(), &[(Size(address), Size(len))])?
+        {
+            return self.read_staged(vec![(key, pieces)]).pop().unwrap_or(Err(Failure::INTERNAL));
+        }
         let target = self.target(&self.buffers.lookup(), address, len)?;
         match target {
             Some(target) => self.backend.wait(|store| store.get_into(key, &target)),
@@ -204,11 +213,24 @@ impl Session {
         let mut lengths = vec![Err(Failure::INVALID_PARAMS); keys.len()];
         let (mut direct, mut direct_at) = (Vec::with_capacity(keys.len()), Vec::new());
         let (mut staged, mut staged_at) = (Vec::new(), Vec::new());
+        let (mut device, mut device_at) = (Vec::new(), Vec::new());
         let lookup = self.buffers.lookup();
         for (at, (&key, pieces)) in keys.iter().zip(&targets).enumerate() {
             let Some(pieces) = pieces else { continue };
             if pieces.iter().all(|(_, size)| size.0 == 0) {
                 continue;
+            }
+            match self.on_devices(&lookup, pieces) {
+                Err(refused) => {
+                    lengths[at] = Err(refused);
+                    continue;
+                }
+                Ok(Some(pieces)) => {
+                    device.push((key, pieces));
+                    device_at.push(at);
+                    continue;
+                }
+                Ok(None) => {}
             }
             let slices = pieces.iter().filter(|(_, size)| size.0 > 0);
             let slices = slices.map(|(address, size)| self.target(&lookup, address.0, size.0));
@@ -239,7 +261,73 @@ impl Session {
                 lengths[at] = value.and_then(|value| scatter(&value, pieces));
             }
         }
+        if !device.is_empty() {
+            for (at, length) in device_at.into_iter().zip(self.read_staged(device)) {
+                lengths[at] = length;
+            }
+        }
         lengths
+    }
+
+    /// Returns the pieces, if all of them are memory of GPUs, as an engine's are. A value for memory of both is copied
+    /// once more.
+    fn on_devices(
+        &self,
+        lookup: &Lookup<'_>,
+        pieces: &[(Size, Size)],
+    ) -> Result<Option<Vec<DeviceMemory>>, Failure> {
+        let used = pieces.iter().filter(|(_, size)| size.0 > 0);
+        let room = used.clone().fold(0, |room: usize, (_, size)| room.saturating_add(size.0));
+        // The node agent of a thin client does not reach pinned memory of this process.
+        if room > LONGEST_STAGED || self.backend.is_thin() {
+            return Ok(None);
+        }
+        used.map(|(address, size)| self.on_device(lookup, address.0, size.0)).collect()
+    }
+
+    /// Reads the value of each key into pinned memory, from where it goes to the key's pieces of GPUs' memory: as many
+    /// at a time as have room there.
+    fn read_staged(&self, mut gets: Vec<(&str, Vec<DeviceMemory>)>) -> Vec<Result<u64, Failure>> {
+        let mut lengths = Vec::with_capacity(gets.len());
+        while !gets.is_empty() {
+            let mut room = 0;
+            let mut fits = |(_, pieces): &(&str, Vec<DeviceMemory>)| {
+                room += pieces.iter().map(DeviceMemory::len).sum::<usize>();
+                room <= LONGEST_STAGED
+            };
+            let count = gets.iter().take_while(|get| fits(get)).count().max(1);
+            let later = gets.split_off(count.min(gets.len()));
+            lengths.extend(self.read_some_staged(std::mem::replace(&mut gets, later)));
+        }
+        lengths
+    }
+
+    fn read_some_staged(&self, gets: Vec<(&str, Vec<DeviceMemory>)>) -> Vec<Result<u64, Failure>> {
+        let stage = |pieces: &[DeviceMemory]| {
+            let room = pieces.iter().map(DeviceMemory::len).sum();
+            let first = pieces.first().ok_or(Failure::INVALID_PARAMS)?;
+            Ok(memory::stage(first, room)?.whole())
+        };
+        let stages: Vec<Result<MemorySlice, Failure>> =
+            gets.iter().map(|(_, pieces)| stage(pieces)).collect();
+        let wanted = gets.iter().zip(&stages).filter_map(|((key, _), stage)| {
+            let stage = stage.as_ref().ok()?;
+            Some(GetInto::scattered(key, vec![stage.clone()]))
+        });
+        let wanted: Vec<GetInto<'_>> = wanted.collect();
+        let mut lengths = match wanted.is_empty() {
+            true => Vec::new(),
+            false => self.backend.batch_get_into(wanted),
+        }
+        .into_iter();
+        let landed = |((_, pieces), stage): ((&str, Vec<DeviceMemory>), Result<MemorySlice, _>)| {
+            let stage = stage?;
+            let length: u64 = lengths.next().unwrap_or(Err(Failure::INTERNAL))?;
+            let value = usize::try_from(length).ok().and_then(|len| stage.part(0, len));
+            memory::scatter(&value.ok_or(Failure::INTERNAL)?, &pieces, None)?;
+            Ok(length)
+        };
+        gets.into_iter().zip(stages).map(landed).collect()
     }
 }
 

@@ -353,9 +353,8 @@ impl Session {
         });
         let located: Vec<Result<Vec<Located>, Failure>> = located.collect();
         drop(lookup);
-        let source =
-            |located: Vec<Located>| located.into_iter().map(Located::into_source).collect();
-        let sources = located.into_iter().map(|located| located.and_then(source)).collect();
+        let sources = located.into_iter().map(|located| located.and_then(Located::into_sources));
+        let sources = sources.collect();
         store_all(self, keys, sources, &plan, mode)
     }
 }

@@ -382,7 +382,11 @@ class _Staged:
                 return _INVALID_PARAMS
             for ptr, size, offset in ranges:
                 if size > 0:
-                    memmove(self.lease.ptr + offset, ptr, size)
+                    code = _native.Store._copy_from_device(self.lease.ptr + offset, ptr, size)
+                    if code is None:
+                        memmove(self.lease.ptr + offset, ptr, size)
+                    elif code != 0:
+                        return code
                     insort(self._written, (offset, offset + size))
         return sum(size for _, size, _ in ranges)
 

@@ -39,13 +39,13 @@ impl<'py> IntoPyObject<'py> for Gotten {
 }
 
 /// The results of a batch of reads; `None` for a key without a readable object.
-fn read<T, R>(
+fn read<T, R, E: Into<Failure>>(
     keys: &[String],
-    outcomes: Vec<Result<T, GetError>>,
+    outcomes: Vec<Result<T, E>>,
     result: impl Fn(T) -> R,
     return_exceptions: bool,
 ) -> Outcome<Vec<Each<Option<R>>>> {
-    let found = |outcome: Result<T, GetError>| match outcome.map_err(Failure::from) {
+    let found = |outcome: Result<T, E>| match outcome.map_err(Into::into) {
         Ok(value) => Ok(Some(result(value))),
         Err(failure) if failure.is_missing() => Ok(None),
         Err(failure) => Err(failure),
@@ -153,7 +153,9 @@ calls! {
     /// the buffer stays as it is.
     ///
     /// :param buffer: A C-contiguous writable buffer, such as a :class:`bytearray`, a
-    ///     :class:`memoryview`, or a NumPy array. It cannot be resized during the call.
+    ///     :class:`memoryview`, or a NumPy array. It cannot be resized during the call. Or an array with
+    ///     ``__cuda_array_interface__``, such as a tensor on a GPU: the bytes are there for all
+    ///     streams when the call has ended.
     /// :raises NotFound: when there is no such object.
     /// :raises InvalidArgument: when the value is longer than the buffer.
     #[pyo3(signature = (key, buffer))]
@@ -165,7 +167,8 @@ calls! {
         /// (15, bytearray(b'keys and values\x00'))
     }
     fn get_into(key: String, buffer: Target) -> u64 = |client| async move {
-        client.get_into(&key, &buffer.into_slice()).await.about(&key)
+        let len = client.get_into(&key, buffer.slice()).await.about(&key)?;
+        buffer.land(len).await.about(&key)
     };
 
     /// Fills a writable buffer with the bytes of a value from ``start`` on. Returns the number of
@@ -179,7 +182,8 @@ calls! {
         /// (6, bytearray(b'values'))
     }
     fn get_range_into(key: String, start: u64, buffer: Target) -> u64 = move |client| async move {
-        client.get_range_into(&key, start, &buffer.into_slice()).await.about(&key)
+        let len = client.get_range_into(&key, start, buffer.slice()).await.about(&key)?;
+        buffer.land(len).await.about(&key)
     };
 
     /// :meth:`get_into` for many keys, each independent of the others.
@@ -197,8 +201,15 @@ calls! {
     }
     fn get_many_into(items: Pairs<Target>, return_exceptions: bool) -> Vec<Each<Option<u64>>> = move |client| async move {
         let (keys, targets): (Vec<String>, Vec<Target>) = items.0.into_iter().unzip();
-        let gets = keys.iter().zip(targets);
-        let gets = gets.map(|(key, target)| GetInto::new(key, target.into_slice())).collect();
-        read(&keys, client.batch_get_into(gets).await, |length| length, return_exceptions)
+        let gets = keys.iter().zip(&targets);
+        let gets = gets.map(|(key, target)| GetInto::new(key, target.slice().clone())).collect();
+        let mut lengths = Vec::with_capacity(keys.len());
+        for (target, length) in targets.iter().zip(client.batch_get_into(gets).await) {
+            lengths.push(match length {
+                Ok(length) => target.land(length).await,
+                Err(error) => Err(error.into()),
+            });
+        }
+        read(&keys, lengths, |length| length, return_exceptions)
     };
 }

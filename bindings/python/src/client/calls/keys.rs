@@ -125,6 +125,7 @@ calls! {
     example {
         ///
         /// >>> store.put("a", b"1", hard_pin=True)
+        /// True
         /// >>> store.unpin("a")
         /// >>> store.explain("a").kept_by
         /// []

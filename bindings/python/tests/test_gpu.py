@@ -1,0 +1,48 @@
+"""Memory of GPUs, on a stand-in for the driver, which a process of its own loads for each case."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from _cluster import REPOSITORY, Cluster, run_python
+
+LIBRARY = "libmc_cuda_standin.so"
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the stand-in, under the driver's name."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+    built = sorted(target.glob(f"*/deps/{LIBRARY}"), key=lambda it: it.stat().st_mtime)
+    assert built, f"no {LIBRARY} in {target}: cargo build -p mc-cuda-standin"
+    directory = tmp_path_factory.mktemp("driver")
+    (directory / "libcuda.so.1").symlink_to(built[-1])
+    return directory
+
+
+CASES = ["single_calls", "batch_calls", "every_call", "clients", "engines", "failures", "hangs"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_memory_of_a_gpu_is_like_that_of_the_host(
+    cluster: Cluster, driver: Path, case: str
+) -> None:
+    environment = {"LD_LIBRARY_PATH": str(driver)}
+    told = run_python(Path(__file__).with_name("_gpu.py"), case, cluster.address, env=environment)
+    assert told.stdout.splitlines()[-1] == "well"
+
+
+def test_thin_clients_take_memory_of_a_gpu(cluster: Cluster, driver: Path) -> None:
+    environment = {"LD_LIBRARY_PATH": str(driver)}
+    agent = cluster.nodes[0].dummy_address
+    told = run_python(Path(__file__).with_name("_gpu.py"), "thin_client", agent, env=environment)
+    assert told.stdout.splitlines()[-1] == "well"
+
+
+def test_without_the_driver_nothing_is_loaded() -> None:
+    code = (
+        "import mc_store, mc_store.mooncake.store; print('cuda' in open('/proc/self/maps').read())"
+    )
+    assert run_python(code).stdout == "False\n"
