@@ -1,0 +1,295 @@
+"""Rates of puts and gets in fragments, and the time of one get, against the GPU's own copies."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster import Pool, mapped_of_peers
+from memory import Block, Copies, Driver, HostAlloc, Plain, large_device_block
+from rows import BROKEN, EQUAL, REFUSED, WRONG, Phase, median, seconds, size_name
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+FRAGMENTS = (4 * KIB, 8 * KIB, 28 * KIB, 64 * KIB, 512 * KIB, 2 * MIB)
+#: Lowest shares of one large pinned copy.
+SHARES = {8 * KIB: 0.80, 64 * KIB: 0.95, 512 * KIB: 0.95, 2 * MIB: 0.95}
+#: Highest ratio of a get of 2 MiB to a copy and a get into memory of the host.
+LATENCY = 1.3
+#: Lowest ratio of the rate of a GPU's memory to that of the host's, over TCP.
+OVER_TCP = 0.9
+#: Values of one call.
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of all values of a round and of one value, and how often a round is repeated."""
+
+    volume: int
+    value: int
+    rounds: int
+
+    @classmethod
+    def of(cls, *, small: bool) -> Sizes:
+        return cls(16 * MIB, 4 * MIB, 2) if small else cls(GIB, 32 * MIB, 5)
+
+
+class Refused(Exception):
+    """The package does not take this memory."""
+
+
+class Values:
+    """Values whose fragments lie in no order in the memory that they are put from and got into."""
+
+    def __init__(self, sizes: Sizes, fragment: int, seed: int) -> None:
+        self.fragment = fragment
+        per_value = sizes.value // fragment
+        # Of 28 KiB a value has some less than its usual length.
+        self.value = per_value * fragment
+        self.count = sizes.volume // sizes.value
+        self.bytes = self.count * self.value
+        order = random.Random(seed)
+        slots = range(sizes.volume // fragment)
+        self.sources = order.sample(slots, per_value * self.count)
+        self.targets = order.sample(slots, per_value * self.count)
+        self._per_value = per_value
+
+    def _addresses(self, base: int, slots: Sequence[int]) -> list[list[int]]:
+        places = [base + slot * self.fragment for slot in slots]
+        return [places[at : at + self._per_value] for at in range(0, len(places), self._per_value)]
+
+    def batches(self, base: int, slots: Sequence[int], tag: str) -> list[tuple[Any, Any, Any]]:
+        """The arguments of the calls: keys, addresses and sizes of several values each."""
+        addresses = self._addresses(base, slots)
+        sizes = [[self.fragment] * self._per_value] * self.count
+        keys = [f"{tag}/{nth}" for nth in range(self.count)]
+        return [
+            (keys[at : at + BATCH], addresses[at : at + BATCH], sizes[at : at + BATCH])
+            for at in range(0, self.count, BATCH)
+        ]
+
+    def arrived(self, source: memoryview, target: memoryview) -> bool:
+        """Whether each fragment is where it belongs."""
+        size = self.fragment
+        return all(
+            target[to * size : (to + 1) * size] == source[at * size : (at + 1) * size]
+            for at, to in zip(self.sources, self.targets, strict=True)
+        )
+
+
+def put(store: Any, batches: list[tuple[Any, Any, Any]]) -> None:
+    for keys, addresses, sizes in batches:
+        codes = store.batch_put_from_multi_buffers(keys, addresses, sizes)
+        if any(codes):
+            raise Refused(f"batch_put_from_multi_buffers returned {codes}")
+
+
+def get(store: Any, batches: list[tuple[Any, Any, Any]]) -> None:
+    for keys, addresses, sizes in batches:
+        codes = store.batch_get_into_multi_buffers(keys, addresses, sizes)
+        if any(code != sum(lengths) for code, lengths in zip(codes, sizes, strict=True)):
+            raise Refused(f"batch_get_into_multi_buffers returned {codes}")
+
+
+def view(block: Block) -> memoryview:
+    """Memory of the host as bytes."""
+    return memoryview(block.as_array(0, block.size))
+
+
+class Side:
+    """A source and a target of one kind of memory, and random bytes in the source."""
+
+    def __init__(self, source: Block, target: Block, truth: Block, readback: Block) -> None:
+        self.source, self.target, self.truth, self.readback = source, target, truth, readback
+
+    def check(self, values: Values, copies: Copies | None) -> bool:
+        """Whether the target has the fragments of the source."""
+        if copies is None:
+            return values.arrived(view(self.truth), view(self.target))
+        copies.to_host(self.target.size)
+        return values.arrived(view(self.truth), view(self.readback))
+
+
+def fill_random(block: Block, seed: int) -> None:
+    """Random bytes, no part of them like another one."""
+    source, step = random.Random(seed), 16 * MIB
+    for at in range(0, block.size, step):
+        block.write(source.randbytes(min(step, block.size - at)), at)
+
+
+def measure(
+    phase: Phase,
+    store: Any,
+    side: Side,
+    copies: Copies | None,
+    values: Values,
+    rounds: int,
+    label: str,
+) -> tuple[float, float] | None:
+    """The medians of the rates of puts and gets in bytes a second; `None` if a byte was wrong or a
+    call refused, which is reported."""
+    times: tuple[list[float], list[float]] = ([], [])
+    what = f"fragments of {size_name(values.fragment)}"
+    began = time.monotonic()
+    # The first round pays for pages that nothing has touched.
+    for nth in range(rounds + 1):
+        tag = f"{label}-{values.fragment}-{nth}"
+        to = values.batches(side.target.address, values.targets, tag)
+        side.target.fill()
+        try:
+            puts = values.batches(side.source.address, values.sources, tag)
+            took = [seconds(lambda: put(store, puts)), seconds(lambda: get(store, to))]  # noqa: B023
+        except Refused as error:
+            phase.add(what, REFUSED, kind=label, note=str(error))
+            return None
+        if not side.check(values, copies):
+            phase.add(what, WRONG, kind=label, note="a fragment did not arrive as it was")
+            return None
+        for keys, _, _ in puts:
+            store.batch_remove(keys, True)
+        if nth:
+            for kept, one in zip(times, took, strict=True):
+                kept.append(one)
+        if times[0] and (time.monotonic() - began) / (nth + 1) > phase.remaining() / 3:
+            break
+    phase.add(what, EQUAL, kind=label, details={"rounds": len(times[0]), "seconds": times})
+    return values.bytes / median(times[0]), values.bytes / median(times[1])
+
+
+def pinned_copies(phase: Phase, copies: Copies, size: int, rounds: int) -> tuple[float, float]:
+    """The rates of one large pinned copy from the GPU and to it."""
+    rates = []
+    for what, call in (("from", copies.to_host), ("to", copies.to_device)):
+        call(size)
+        rate = size / median(seconds(lambda: call(size)) for _ in range(rounds))  # noqa: B023
+        phase.measure(f"one pinned copy {what} the GPU", rate / 1e9, "GB/s", kind=size_name(size))
+        rates.append(rate)
+    return rates[0], rates[1]
+
+
+def run(phase: Phase, driver: Driver, directory: str, seed: int, kind: str) -> None:
+    """Shares of one large copy, through shared memory; with the kind `tcp` ratios to the host's
+    memory, over TCP on loopback."""
+    over_tcp = kind == "tcp"
+    sizes = Sizes.of(small=phase.small)
+    if over_tcp and not phase.small:
+        sizes = Sizes(sizes.volume // 2, sizes.value, 3)
+    with Pool(directory, sizes.volume + sizes.volume // 2) as pool:
+        store = pool.store(min(sizes.volume, 512 * MIB))
+        truth, readback = HostAlloc(driver, sizes.volume), HostAlloc(driver, sizes.volume)
+        fill_random(truth, seed)
+        source, target = (
+            large_device_block(driver, sizes.volume),
+            large_device_block(driver, sizes.volume),
+        )
+        Copies(driver, source, truth).to_device(sizes.volume)
+        copies = Copies(driver, target, readback)
+        large = pinned_copies(phase, copies, sizes.volume, sizes.rounds + 2)
+        device = Side(source, target, truth, readback)
+        register(phase, store, device)
+        host: Side | None = None
+        if over_tcp:
+            plain, into = Plain(driver, sizes.volume), Plain(driver, sizes.volume)
+            for at in range(0, sizes.volume, 16 * MIB):
+                plain.write(truth.read(at, min(16 * MIB, sizes.volume - at)), at)
+            host = Side(plain, into, truth, readback)
+            register(phase, store, host)
+        for fragment in FRAGMENTS:
+            values = Values(sizes, fragment, seed + fragment)
+            reached = measure(phase, store, device, copies, values, sizes.rounds, "device")
+            if reached is None:
+                continue
+            if host is None:
+                report(phase, fragment, reached, large, "of one pinned copy", SHARES.get(fragment))
+            else:
+                beside = measure(phase, store, host, None, values, sizes.rounds, "host")
+                if beside is not None:
+                    report(phase, fragment, reached, beside, "of the host's memory", OVER_TCP)
+        if not over_tcp:
+            latency(phase, store, device, copies)
+        report_mapping(phase, sizes, over_tcp)
+        store.close()
+
+
+def register(phase: Phase, store: Any, side: Side) -> None:
+    """Registers both blocks; calls work without it, slower."""
+    for block in (side.source, side.target):
+        code = store.register_buffer(block.address, block.size)
+        if code != 0:
+            phase.add("register_buffer", REFUSED, note=f"returned {code}")
+
+
+def report(
+    phase: Phase,
+    fragment: int,
+    reached: tuple[float, float],
+    bounds: tuple[float, float],
+    of_what: str,
+    target: float | None,
+) -> None:
+    for call, rate, bound in zip(("put", "get"), reached, bounds, strict=True):
+        what = f"{call} in {size_name(fragment)}: share {of_what}"
+        note = f"{rate / 1e9:.2f} of {bound / 1e9:.2f} GB/s"
+        details = {"rate": rate, "bound": bound, "fragment": fragment, "call": call}
+        phase.measure(what, rate / bound, "", target=target, note=note, details=details)
+
+
+def latency(phase: Phase, store: Any, side: Side, copies: Copies) -> None:
+    """One get of 2 MiB into a GPU's memory against its two parts."""
+    size, count = 2 * MIB, 20 if phase.small else 300
+    key, host = "latency", Plain(side.source.driver, size)
+    side.target.fill()
+    if store.register_buffer(host.address, size) != 0:
+        phase.add("a get of 2 MiB", BROKEN, note="register_buffer refused memory of the host")
+        return
+    if (code := store.put_from(key, side.truth.address, size)) != 0:
+        phase.add("a get of 2 MiB", REFUSED, note=f"put_from pinned memory returned {code}")
+        return
+
+    def get_into(address: int) -> None:
+        code = store.get_into(key, address, size)
+        if code != size:
+            raise Refused(f"get_into returned {code}")
+
+    parts: dict[str, list[float]] = {"device": [], "host": [], "copy": []}
+    try:
+        # In turns, so that each has the same conditions.
+        for nth in range(count + 10):
+            took = {
+                "device": seconds(lambda: get_into(side.target.address)),
+                "host": seconds(lambda: get_into(host.address)),
+                "copy": seconds(lambda: copies.to_device(size, at=size)),
+            }
+            if nth >= 10:
+                for part, one in took.items():
+                    parts[part].append(one)
+    except Refused as error:
+        phase.add("a get of 2 MiB", REFUSED, note=str(error))
+        return
+    wanted = side.truth.read(0, size)
+    if not side.target.holds(wanted, 0) or not host.holds(wanted, 0):
+        phase.add("a get of 2 MiB", WRONG, note="other bytes arrived")
+        return
+    device, in_host, copy = (median(parts[part]) * 1e6 for part in ("device", "host", "copy"))
+    phase.measure(
+        "p50 of a get of 2 MiB, against a copy and a get into the host",
+        device / (in_host + copy),
+        "",
+        target=LATENCY,
+        at_most=True,
+        note=f"{device:.1f} µs against {copy:.1f} + {in_host:.1f} µs",
+        details={"device_us": device, "host_us": in_host, "copy_us": copy},
+    )
+
+
+def report_mapping(phase: Phase, sizes: Sizes, over_tcp: bool) -> None:
+    """The way that the bytes took: a pool is mapped whole, or not at all."""
+    mapped = mapped_of_peers() >= sizes.volume
+    if mapped == over_tcp:
+        note = (
+            "shared memory was used" if over_tcp else "the pool is not mapped: bytes went over TCP"
+        )
+        phase.add("the way of the bytes", BROKEN, note=note)
