@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cluster import Pool
-from memory import KINDS, POISON, Driver, Plain, torch_version
+from memory import KINDS, POISON, Driver, Plain, TorchTensor, torch_version
 from rows import ABSENT, BROKEN, EQUAL, REFUSED, WRONG, Phase
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -33,7 +34,10 @@ class Absent(Exception):
 
 
 class Log:
-    """The standard error of this process, which has the cause of each refusal."""
+    """The standard error of this process, which has the cause of each refusal.
+
+    Of lines for debugging those count that tell of a refusal.
+    """
 
     def __init__(self) -> None:
         self._at = 0
@@ -49,7 +53,9 @@ class Log:
             file.seek(self._at)
             lines = file.read().decode(errors="replace").splitlines()
             self._at = file.tell()
-        return next((line for line in reversed(lines) if line.strip()), "")
+        causes = [line for line in lines if "DEBUG" not in line or "rejected" in line]
+        # Without the time.
+        return re.sub(r"^\S+Z +", "", causes[-1]) if causes else ""
 
 
 class Calls:
@@ -204,7 +210,8 @@ class Calls:
         self._put_pieces(mixed=True)
 
     def _put_pieces(self, *, mixed: bool) -> None:
-        keys, addresses, sizes, values = [], [], [], []
+        keys: list[str] = []
+        addresses, sizes, values = [], [], []
         self.source.fill(0x5A)
         taken: set[int] = set()
         while len(keys) < 3:
@@ -300,9 +307,9 @@ class Calls:
             self.stored(key, value)
 
     def _client_put_dlpack(self, client: Any) -> None:
-        tensor = getattr(self.source, "tensor", None)
-        if tensor is None:
+        if not isinstance(self.source, TorchTensor):
             raise Absent("only with PyTorch")
+        tensor = self.source.tensor
 
         class Exported:
             __dlpack__ = tensor[:MIB].__dlpack__
