@@ -167,11 +167,12 @@ def measure(
         except Refused as error:
             phase.add(what, REFUSED, kind=label, note=str(error))
             return None
+        finally:
+            for keys, _, _ in puts:
+                store.batch_remove(keys, True)
         if not side.check(values, copies):
             phase.add(what, WRONG, kind=label, note="a fragment did not arrive as it was")
             return None
-        for keys, _, _ in puts:
-            store.batch_remove(keys, True)
         if nth:
             for kept, one in zip(times, took, strict=True):
                 kept.append(one)

@@ -388,7 +388,8 @@ CALLS: dict[str, Callable[[Calls], None]] = {
 
 
 def run(phase: Phase, driver: Driver, directory: str, seed: int, kind: str) -> None:
-    """Runs each call with memory of one kind."""
+    """Runs each call with memory of one kind; from the nth one on with a kind like `device@5`."""
+    kind, _, first = kind.partition("@")
     if kind == "torch" and torch_version() is None:
         phase.add("memory of PyTorch", ABSENT, kind=kind, note="no PyTorch that can use the GPU")
         return
@@ -397,7 +398,7 @@ def run(phase: Phase, driver: Driver, directory: str, seed: int, kind: str) -> N
     log = Log()
     with Pool(directory, 512 * MIB) as pool:
         calls = Calls(driver, pool, kind, seed)
-        for what, call in CALLS.items():
+        for what, call in list(CALLS.items())[int(first or 0) :]:
             status, note = EQUAL, ""
             log.rest()
             try:
