@@ -141,7 +141,7 @@ def beside_kernels(phase: Phase, driver: Driver, store: Any, values: Values, bas
                 phase.add(what, REFUSED, note=puts.refused)
                 return
         phase.measure(
-            f"{what}: time beside puts over time alone",
+            f"{what}: time beside puts, to alone",
             median(beside) / median(alone),
             "",
             target=SLOWED,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster import Pool, mapped_of_peers
-from memory import Block, Copies, Driver, HostAlloc, Plain, large_device_block
+from memory import Block, Copies, Driver, HostAlloc, Plain, large_device_block, same
 from rows import BROKEN, EQUAL, MISSED, REFUSED, WRONG, Phase, median, seconds, size_name
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -25,6 +25,8 @@ BATCH = 256 * MIB
 #: The pieces of one value that every release of the package takes.
 PIECES = 1024
 NO_SPACE = -200
+#: Seconds that are kept for what follows the rates.
+RESERVE = 25.0
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,11 @@ class Values:
             for at in range(0, self.count, step)
         ]
 
-    def arrived(self, source: memoryview, target: memoryview) -> bool:
-        """Whether each fragment is where it belongs."""
-        size = self.fragment
+    def arrived(self, source: Block, target: Block) -> bool:
+        """Whether each fragment is where it belongs, in memory of the host."""
+        size, one, other = self.fragment, source.address, target.address
         return all(
-            target[to * size : (to + 1) * size] == source[at * size : (at + 1) * size]
+            same(one + at * size, other + to * size, size)
             for at, to in zip(self.sources, self.targets, strict=True)
         )
 
@@ -116,11 +118,6 @@ def get(store: Any, batches: list[tuple[Any, Any, Any]]) -> None:
             raise Refused(f"batch_get_into_multi_buffers returned {codes}")
 
 
-def view(block: Block) -> memoryview:
-    """Memory of the host as bytes."""
-    return memoryview(block.as_array(0, block.size))
-
-
 class Side:
     """A source and a target of one kind of memory, and random bytes in the source."""
 
@@ -130,9 +127,9 @@ class Side:
     def check(self, values: Values, copies: Copies | None) -> bool:
         """Whether the target has the fragments of the source."""
         if copies is None:
-            return values.arrived(view(self.truth), view(self.target))
+            return values.arrived(self.truth, self.target)
         copies.to_host(self.target.size)
-        return values.arrived(view(self.truth), view(self.readback))
+        return values.arrived(self.truth, self.readback)
 
 
 def fill_random(block: Block, seed: int) -> None:
@@ -145,11 +142,30 @@ def fill_random(block: Block, seed: int) -> None:
 def measure(
     phase: Phase,
     store: Any,
+    sides: dict[str, tuple[Side, Copies | None]],
+    values: Values,
+    rounds: int,
+    budget: float,
+) -> dict[str, tuple[float, float]] | None:
+    """The rates of all sides, or `None` if one of them has none."""
+    rates = {}
+    for label, (side, copies) in sides.items():
+        reached = measure_side(phase, store, side, copies, values, rounds, label, budget)
+        if reached is None:
+            return None
+        rates[label] = reached
+    return rates
+
+
+def measure_side(
+    phase: Phase,
+    store: Any,
     side: Side,
     copies: Copies | None,
     values: Values,
     rounds: int,
     label: str,
+    budget: float,
 ) -> tuple[float, float] | None:
     """The medians of the rates of puts and gets in bytes a second; `None` if a byte was wrong or a
     call refused, which is reported."""
@@ -176,7 +192,7 @@ def measure(
         if nth:
             for kept, one in zip(times, took, strict=True):
                 kept.append(one)
-        if times[0] and (time.monotonic() - began) / (nth + 1) > phase.remaining() / 3:
+        if nth and time.monotonic() - began > budget:
             break
     phase.add(what, EQUAL, kind=label, details={"rounds": len(times[0]), "seconds": times})
     return values.bytes / median(times[0]), values.bytes / median(times[1])
@@ -220,21 +236,25 @@ def run(phase: Phase, driver: Driver, directory: str, seed: int, kind: str) -> N
                 plain.write(truth.read(at, min(16 * MIB, sizes.volume - at)), at)
             host = Side(plain, into, truth, readback)
             register(phase, store, host)
-        for fragment in FRAGMENTS:
+        sides: dict[str, tuple[Side, Copies | None]] = {"device": (device, copies)}
+        if host is not None:
+            sides["host"] = (host, None)
+        for nth, fragment in enumerate(FRAGMENTS):
             values = Values(sizes, fragment, seed + fragment)
-            reached = measure(phase, store, device, copies, values, sizes.rounds, "device")
+            # The rest of the time is for the sizes to come, all of their sides, and the latency.
+            budget = (phase.remaining() - RESERVE) / (len(FRAGMENTS) - nth) / len(sides)
+            reached = measure(phase, store, sides, values, sizes.rounds, budget)
             if reached is None and sizes.value // fragment > PIECES:
                 # Shorter values, which engines with such blocks would have to use then.
                 values = Values(sizes, fragment, seed + fragment, PIECES)
-                reached = measure(phase, store, device, copies, values, sizes.rounds, "device")
+                reached = measure(phase, store, sides, values, sizes.rounds, budget)
             if reached is None:
                 continue
             if host is None:
-                report(phase, fragment, reached, large, "of one pinned copy", SHARES.get(fragment))
+                of_what, bounds, share = "of one pinned copy", large, SHARES.get(fragment)
             else:
-                beside = measure(phase, store, host, None, values, sizes.rounds, "host")
-                if beside is not None:
-                    report(phase, fragment, reached, beside, "of the host's memory", OVER_TCP)
+                of_what, bounds, share = "of the host's memory", reached["host"], OVER_TCP
+            report(phase, values, reached["device"], bounds, of_what, share)
         if not over_tcp:
             latency(phase, store, device, copies)
         report_mapping(phase, sizes, over_tcp)
@@ -251,16 +271,17 @@ def register(phase: Phase, store: Any, side: Side) -> None:
 
 def report(
     phase: Phase,
-    fragment: int,
+    values: Values,
     reached: tuple[float, float],
     bounds: tuple[float, float],
     of_what: str,
     target: float | None,
 ) -> None:
     for call, rate, bound in zip(("put", "get"), reached, bounds, strict=True):
-        what = f"{call} in {size_name(fragment)}: share {of_what}"
-        note = f"{rate / 1e9:.2f} of {bound / 1e9:.2f} GB/s"
-        details = {"rate": rate, "bound": bound, "fragment": fragment, "call": call}
+        what = f"{call} in {size_name(values.fragment)}: share {of_what}"
+        note = f"{rate / 1e9:.2f} of {bound / 1e9:.2f} GB/s, values of {values.value / MIB:.3g} MiB"
+        details = {"rate": rate, "bound": bound, "call": call}
+        details |= {"fragment": values.fragment, "value": values.value}
         phase.measure(what, rate / bound, "", target=target, note=note, details=details)
 
 
