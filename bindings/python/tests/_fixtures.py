@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from _cluster import Cluster
+from _cluster import REPOSITORY, Cluster
 
 if TYPE_CHECKING:
     from mc_store.mooncake.store import MooncakeDistributedStore
@@ -65,3 +67,15 @@ def new_store() -> Iterator[NewStore]:
 def store(cluster: Cluster, new_store: NewStore) -> MooncakeDistributedStore:
     """A store that uses the shared cluster and contributes no memory of its own."""
     return new_store(cluster)
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the stand-in for NVIDIA's driver, under the driver's name."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+    library = "libmc_cuda_standin.so"
+    built = sorted(target.glob(f"*/deps/{library}"), key=lambda it: it.stat().st_mtime)
+    assert built, f"no {library} in {target}: cargo build -p mc-cuda-standin"
+    directory = tmp_path_factory.mktemp("driver")
+    (directory / "libcuda.so.1").symlink_to(built[-1])
+    return directory

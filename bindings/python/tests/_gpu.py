@@ -45,10 +45,14 @@ class Block:
     stream: int | None = None
 
     def __init__(self, size: int) -> None:
-        address = ctypes.c_uint64()
-        cuda("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
-        self.address, self.size = address.value, size
+        self.size = size
+        self.address = self.allocate()
         self.fill(bytes([0xA5]) * size)
+
+    def allocate(self) -> int:
+        address = ctypes.c_uint64()
+        cuda("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(self.size))
+        return address.value
 
     def fill(self, content: bytes, at: int = 0) -> None:
         cuda(
@@ -209,6 +213,11 @@ def clients(master: str) -> None:
         assert target.read(0, MIB - 100) == value[100:]
         assert store.get_many_into({"array": target, "none": Block(1)}) == [MIB, None]
         assert target.read() == value
+        managed = Managed(MIB)
+        store.put("managed", managed)
+        assert store["managed"] == bytes([0xA5]) * MIB
+        assert store.get_into("array", managed) == MIB
+        assert managed.read() == value
         # A kernel that is queued fills the block later: the put waits for it, and for nothing else.
         stream = ctypes.c_void_p()
         cuda("cuStreamCreate", ctypes.byref(stream), 1)
@@ -225,6 +234,16 @@ def clients(master: str) -> None:
         assert store["late"] == bytes([7]) * MIB
         with pytest.raises(ValueError, match="C-contiguous"):
             store.put("strided", Strided(block))
+
+
+class Managed(Block):
+    """Memory that the processor and the GPUs share."""
+
+    def allocate(self) -> int:
+        address, attached_to_all = ctypes.c_uint64(), 1
+        size = ctypes.c_size_t(self.size)
+        cuda("cuMemAllocManaged", ctypes.byref(address), size, attached_to_all)
+        return address.value
 
 
 class Strided:

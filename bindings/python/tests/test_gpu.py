@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-from _cluster import REPOSITORY, Cluster, run_python
-
-LIBRARY = "libmc_cuda_standin.so"
-
-
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the stand-in, under the driver's name."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
-    built = sorted(target.glob(f"*/deps/{LIBRARY}"), key=lambda it: it.stat().st_mtime)
-    assert built, f"no {LIBRARY} in {target}: cargo build -p mc-cuda-standin"
-    directory = tmp_path_factory.mktemp("driver")
-    (directory / "libcuda.so.1").symlink_to(built[-1])
-    return directory
-
+from _cluster import Cluster, run_python
 
 CASES = ["single_calls", "batch_calls", "every_call", "clients", "engines", "failures", "hangs"]
 

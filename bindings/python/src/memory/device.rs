@@ -55,10 +55,19 @@ impl DeviceMemory {
     /// Returns the `len` bytes at `address`, if they are a GPU's and no others can reach them: managed memory
     /// is the processor's, too.
     pub(crate) fn find(address: usize, len: usize) -> Result<Option<Self>, Failure> {
+        Self::find_of(address, len, |kind| kind == PointerKind::Device)
+    }
+
+    /// Returns the `len` bytes at `address`, if a GPU can reach them and they are of this kind.
+    fn find_of(
+        address: usize,
+        len: usize,
+        is_meant: impl Fn(PointerKind) -> bool,
+    ) -> Result<Option<Self>, Failure> {
         let Some(cuda) = Cuda::loaded() else { return Ok(None) };
         // Of the first byte alone: memory of the host may go on behind what is pinned of it.
         let found = cuda.pointer(address as u64, 1).map_err(|why| failed(&why))?;
-        let Some(allocation) = found.filter(|found| found.kind == PointerKind::Device) else {
+        let Some(allocation) = found.filter(|found| is_meant(found.kind)) else {
             return Ok(None);
         };
         let end = allocation.base as usize + allocation.len;
@@ -236,7 +245,10 @@ impl DeviceObject {
         if strides.is_some_and(|strides| !is_contiguous(&shape, &strides, size)) {
             return Err(PyValueError::new_err("the array is not C-contiguous; copy it first"));
         }
-        let memory = DeviceMemory::find(address, len).map_err(|_| unusable(address, len))?;
+        // Managed memory, too: what the engine queued for it is waited for.
+        let is_gpus = |kind| matches!(kind, PointerKind::Device | PointerKind::Managed);
+        let memory = DeviceMemory::find_of(address, len, is_gpus);
+        let memory = memory.map_err(|_| unusable(address, len))?;
         let memory = memory.ok_or_else(|| unusable(address, len))?;
         let stream = match interface.get_item("stream").ok().and_then(|it| it.extract().ok()) {
             Some(stream) => Some(stream),

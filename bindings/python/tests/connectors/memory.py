@@ -42,3 +42,37 @@ class DeviceMemory:
         self._pages = (ctypes.c_ubyte * size).from_buffer(pages)
         self.address = ctypes.addressof(self._pages)
         self.size = size
+
+
+class GpuMemory:
+    """Memory of a GPU, by the driver whose library this is."""
+
+    def __init__(self, size: int, library: str) -> None:
+        self._driver = ctypes.CDLL(library)
+        context = ctypes.c_void_p()
+        self._call("cuInit", 0)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self._context = context
+        address = ctypes.c_uint64()
+        self._call("cuCtxSetCurrent", context)
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        self.address, self.size = address.value, size
+
+    def write(self, at: int, data: bytes) -> None:
+        # Calls come from any thread.
+        self._call("cuCtxSetCurrent", self._context)
+        target = ctypes.c_uint64(self.address + at)
+        self._call("cuMemcpyHtoD_v2", target, data, ctypes.c_size_t(len(data)))
+        self._call("cuCtxSynchronize")
+
+    def read(self, at: int, size: int) -> bytes:
+        self._call("cuCtxSetCurrent", self._context)
+        data = ctypes.create_string_buffer(size)
+        source = ctypes.c_uint64(self.address + at)
+        self._call("cuMemcpyDtoH_v2", data, source, ctypes.c_size_t(size))
+        return data.raw
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._driver, name)(*arguments)
+        if code != 0:
+            raise RuntimeError(f"{name} answered {code}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from multiprocessing.managers import RemoteError
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -196,6 +197,30 @@ def test_prefixes_and_models_keep_apart(
         assert blue.save(dict(enumerate(prompt))).stored == 2
         assert green.lookup(prompt) == 0
         assert blue.lookup(prompt) == 2
+
+
+def test_caches_in_memory_of_gpus_are_stored_and_loaded(
+    cluster: Cluster, config_file: ConfigFile, driver: Path
+) -> None:
+    config, library = config_file(cluster), str(driver / "libcuda.so.1")
+    prompt = hashes("9b0", 40)
+    # Engines of their own: those of other tests stay without the driver.
+    with ExitStack() as opened:
+        workers = []
+        for _ in range(2):
+            engine = Engine()
+            opened.callback(engine.close)
+            workers.append(opened.enter_context(start(engine, config, blocks=40, gpu=library)))
+        writer, reader = workers
+        assert (writer.registration(), reader.registration()) == (0, 0)
+        for block, block_hash in enumerate(prompt):
+            writer.compute(block, block_hash)
+        assert writer.save(dict(enumerate(prompt))).stored == 40
+        assert reader.lookup(prompt) == 40
+        # In another order than they were stored.
+        places = dict(enumerate(reversed(prompt)))
+        assert reader.load(places).results == [BLOCK] * 40
+        assert all(reader.holds(block, block_hash) for block, block_hash in places.items())
 
 
 def test_memory_of_a_device_is_refused(

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
-from connectors.memory import DeviceMemory, HostMemory, content
+from connectors.memory import DeviceMemory, GpuMemory, HostMemory, content
 from connectors.outcomes import Loaded, Saved
 from connectors.settings import StoreSettings
 
@@ -31,6 +31,7 @@ class Worker:
         model: str = "Qwen2.5-7B-Instruct",
         cache_prefix: str = "",
         on_device: bool = False,
+        gpu: str | None = None,
     ) -> None:
         settings = StoreSettings.from_file(config_path)
         self.store = MooncakeDistributedStore()
@@ -41,7 +42,11 @@ class Worker:
             self.replicate_config.preferred_segment = preferred_segment
         self._layer_bytes = layer_bytes
         size = layers * blocks * layer_bytes
-        self._cache = DeviceMemory(size) if on_device else HostMemory(size)
+        self._cache: DeviceMemory | GpuMemory | HostMemory
+        if gpu is not None:
+            self._cache = GpuMemory(size, gpu)
+        else:
+            self._cache = DeviceMemory(size) if on_device else HostMemory(size)
         # Anything but 0 is logged there, and the transfers are tried nevertheless.
         self._registration = self.store.register_buffer(self._cache.address, self._cache.size)
         self._layers = [layer * blocks * layer_bytes for layer in range(layers)]
@@ -56,7 +61,7 @@ class Worker:
 
     def compute(self, block: int, block_hash: str) -> None:
         """Fills a block with what a model would have computed for its tokens."""
-        assert isinstance(self._cache, HostMemory)
+        assert not isinstance(self._cache, DeviceMemory)
         whole = content(block_hash, len(self._layers) * self._layer_bytes)
         for index, layer in enumerate(self._layers):
             part = whole[index * self._layer_bytes : (index + 1) * self._layer_bytes]
@@ -64,7 +69,7 @@ class Worker:
 
     def holds(self, block: int, block_hash: str) -> bool:
         """Whether a block has that content."""
-        assert isinstance(self._cache, HostMemory)
+        assert not isinstance(self._cache, DeviceMemory)
         parts = [
             self._cache.read(layer + block * self._layer_bytes, self._layer_bytes)
             for layer in self._layers

@@ -128,7 +128,7 @@ calls! {
         /// True
         /// >>> store.unpin("a")
         /// >>> store.explain("a").kept_by
-        /// []
+        /// ()
     }
     fn unpin(key: String) -> Done = |client| async move {
         let named = KeyRef::new(&key).map_err(CallError::from).about(&key)?;
