@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -234,6 +235,9 @@ pub(crate) struct Driver {
 static DRIVER: OnceLock<Arc<Driver>> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());
 
+/// The time within which a driver starts that does not hang.
+const LOADS_WITHIN: Duration = Duration::from_secs(5);
+
 /// `CUDA_ERROR_NOT_INITIALIZED`.
 const NOT_INITIALIZED: c_int = 3;
 
@@ -263,8 +267,8 @@ impl Driver {
         if let Some(driver) = DRIVER.get() {
             return driver.check_fork().is_ok().then(|| Arc::clone(driver));
         }
-        // Another thread that loads it may take long, or hang.
-        let _one_at_a_time = LOADING.try_lock()?;
+        // Another thread looks for it, too, or loads it, which takes a while; one that hangs is not waited for.
+        let _one_at_a_time = LOADING.try_lock_for(LOADS_WITHIN)?;
         if let Some(driver) = DRIVER.get() {
             return Some(Arc::clone(driver));
         }

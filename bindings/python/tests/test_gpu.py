@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sysconfig
 from pathlib import Path
 
 import pytest
-from _cluster import Cluster, run_python
+from _cluster import REPOSITORY, Cluster, run_python
 
 CASES = ["single_calls", "batch_calls", "every_call", "clients", "engines", "failures", "hangs"]
 
@@ -31,3 +32,14 @@ def test_without_the_driver_nothing_is_loaded() -> None:
         "import mc_store, mc_store.mooncake.store; print('cuda' in open('/proc/self/maps').read())"
     )
     assert run_python(code).stdout == "False\n"
+
+
+def test_the_check_for_machines_with_a_gpu_finds_no_wrong_byte(
+    driver: Path, tmp_path: Path
+) -> None:
+    figures = tmp_path / "gpu.json"
+    package = sysconfig.get_path("purelib")
+    arguments = ["--small", "--package", package, "--json", str(figures)]
+    environment = {"LD_LIBRARY_PATH": str(driver)}
+    run_python(REPOSITORY / "gpu" / "check", *arguments, seconds=120, env=environment)
+    assert figures.exists()

@@ -5,6 +5,25 @@ use mc_cuda::{Cuda, CudaError, PointerKind};
 use crate::standin::{here, run};
 
 #[test]
+fn threads_that_look_for_the_driver_at_once_all_find_it() {
+    run(here!(), "", |standin| {
+        let engine = standin.engine(0);
+        let block = engine.allocate(100);
+        let together = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    together.wait();
+                    let cuda = Cuda::loaded().expect("an engine has started it");
+                    assert!(cuda.pointer(block, 100).unwrap().is_some());
+                });
+            }
+        });
+        assert_eq!(standin.free(block), 0);
+    });
+}
+
+#[test]
 fn every_kind_of_memory_is_told_with_its_allocation() {
     run(here!(), "", |standin| {
         let engine = standin.engine(1);
