@@ -72,7 +72,7 @@ def store(cluster: Cluster, new_store: NewStore) -> MooncakeDistributedStore:
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the stand-in for NVIDIA's driver, under the driver's name."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+    target = REPOSITORY / os.environ.get("CARGO_TARGET_DIR", "target")
     library = "libmc_cuda_standin.so"
     built = sorted(target.glob(f"*/deps/{library}"), key=lambda it: it.stat().st_mtime)
     assert built, f"no {library} in {target}: cargo build -p mc-cuda-standin"
