@@ -349,6 +349,7 @@ def hangs(master: str) -> None:
     """A copy that hangs ends its call after a while, and nothing else waits for it."""
     store, block = store_at(master), Block(MIB)
     assert store.put("host", content(1000)) == 0
+    assert store.register_buffer(block.address, block.size) == 0
     inject("hang", "cuMemcpyDtoHAsync_v2")
     ended = []
     thread = threading.Thread(
@@ -360,9 +361,13 @@ def hangs(master: str) -> None:
     assert ended == [REFUSED]
     again = store.put_from("fails at once", block.address, MIB)
     assert again == REFUSED, again
+    # The copy that hangs still uses the memory: it may not be freed.
+    assert not store._is_idle(block.address)
     assert CUDA.mc_standin_inject(b"resume=1") == 0
     while store.put_from("again", block.address, MIB) != 0:
         assert len(store.get("host")) == 1000
+    assert store._is_idle(block.address, 30)
+    assert store.unregister_buffer(block.address) == 0
     store.close()
 
 

@@ -3,6 +3,7 @@
 //! Nothing here loads the driver. While no other library of the process has, no address is a GPU's.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mc_cuda::{
     Cuda, CudaDevice, CudaError, DevicePiece, EngineStream, Order, Pending, Pieces, Pointed,
@@ -14,6 +15,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::borrows::Borrow;
 use crate::error::Failure;
 use crate::fork::PerProcess;
 
@@ -49,6 +51,8 @@ pub(crate) struct DeviceMemory {
     allocation: Pointed,
     address: usize,
     len: usize,
+    /// The uses of registered memory that this counts as.
+    lent: Option<Arc<[Borrow; 2]>>,
 }
 
 impl DeviceMemory {
@@ -78,13 +82,18 @@ impl DeviceMemory {
             )));
         }
         let device = device(&cuda, allocation.device)?;
-        Ok(Some(Self { device, allocation, address, len }))
+        Ok(Some(Self { device, allocation, address, len, lent: None }))
     }
 
     /// Returns `len` of the bytes from `start` on.
     pub(crate) fn part(&self, start: usize, len: usize) -> Option<Self> {
         let end = start.checked_add(len)?;
         (end <= self.len).then(|| Self { address: self.address + start, len, ..self.clone() })
+    }
+
+    /// Counts as these uses of registered memory until the last clone is dropped and the last copy has ended.
+    pub(super) fn lent(self, uses: [Borrow; 2]) -> Self {
+        Self { lent: Some(Arc::new(uses)), ..self }
     }
 
     /// The number of bytes.
@@ -202,10 +211,12 @@ fn order(after: Option<EngineStream>) -> Order {
 
 fn together(run: &[DeviceMemory]) -> Result<Pieces, Failure> {
     let pieces = run.iter().map(|it| DevicePiece { address: it.address as u64, len: it.len });
+    let lent: Vec<_> = run.iter().filter_map(|it| it.lent.clone()).collect();
     // SAFETY: the caller of the package promises that the memory stays until the call has returned, as it does for
     // memory of the host; one that was freed is refused by the driver, which is asked here. The copy has ended when
-    // the call returns, or hangs, and then the driver keeps the memory.
-    let pieces = unsafe { run[0].device.pieces(pieces, ()) };
+    // the call returns. One that hangs keeps what is registered in use, so that its owner is not told that it may be
+    // freed.
+    let pieces = unsafe { run[0].device.pieces(pieces, lent) };
     pieces.map_err(|why| failed(&why))
 }
 

@@ -113,7 +113,7 @@ impl Buffers {
         Ok(whole)
     }
 
-    /// Registers memory of a GPU. It is the caller's, and moves by copies that have ended when a call returns.
+    /// Registers memory of a GPU, which is the caller's.
     pub(crate) fn add_device(
         &self,
         address: usize,
@@ -179,13 +179,13 @@ impl Lookup<'_> {
         whole.host()?.part(address - first, len)
     }
 
-    /// Returns the `len` bytes of a GPU at `address`; `None` unless one registration covers all of them.
+    /// Returns the `len` bytes of a GPU at `address`, which count as a use of them; `None` unless one registration
+    /// covers all of them.
     pub(crate) fn device(&self, address: usize, len: usize) -> Option<DeviceMemory> {
-        let (&first, Registered { whole, .. }) = self.0.range(..=address).next_back()?;
-        match whole {
-            Whole::Device(memory) => memory.part(address - first, len),
-            Whole::Host(_) => None,
-        }
+        let (&first, known) = self.0.range(..=address).next_back()?;
+        let Whole::Device(memory) = &known.whole else { return None };
+        let part = memory.part(address - first, len)?;
+        Some(part.lent([known.borrows.begin(), known.uses.begin()]))
     }
 
     /// As [`find`](Self::find), counted among the [uses](Buffers::uses) of the memory.

@@ -18,9 +18,10 @@ impl Store {
     /// register_buffer(self, buffer_ptr: int, size: int) -> int
     ///
     /// Registers the size bytes at buffer_ptr for transfers without a copy; transfers from and to
-    /// other memory copy. Memory of a GPU can be registered, too: its values pass pinned memory of the host. The memory must stay mapped until unregister_buffer or close has
-    /// returned. Read-only memory can only be put from. Returns 0, or -600 when the bytes are
-    /// not mapped, some of them are registered already, or the store is not set up.
+    /// other memory copy. Memory of a GPU can be registered, too: its values pass pinned memory of
+    /// the host. The memory must stay mapped until unregister_buffer or close has returned.
+    /// Read-only memory can only be put from. Returns 0, or -600 when the bytes are not mapped,
+    /// some of them are registered already, or the store is not set up.
     fn register_buffer(&self, py: Python<'_>, buffer_ptr: Size, size: Size) -> PyResult<i32> {
         self.code(py, |session| session.register(buffer_ptr.0, size.0))
     }
@@ -102,8 +103,10 @@ impl Session {
 
     fn unregister(&self, address: usize) -> Result<(), Failure> {
         let removed = self.buffers.remove(address).ok_or(Failure::INVALID_PARAMS)?;
-        // Copies of a GPU's memory have ended when their call has.
-        let Some(block) = removed.memory() else { return Ok(()) };
+        let Some(block) = removed.memory() else {
+            // Calls of other threads may be about to copy there, and a copy may hang.
+            return if removed.settle() { Ok(()) } else { Err(Failure::TRANSFER) };
+        };
         let unregistered = if self.buffers.contains_part_of(block) || self.is_pool(block) {
             Ok(())
         } else {
